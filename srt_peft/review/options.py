@@ -1,0 +1,185 @@
+"""What may be set, what each setting must be, and all faults told at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from srt_peft.errors import OptionError, did_you_mean
+from srt_peft.review import recall as quality, sm2
+
+ORDERS = ("uniform", "overdue", "epoch")
+POOLS = ("old", "new")
+MAX_EXAMPLES = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A scheduler's settings. The defaults are the paper's, for ever: presets live in the recipes."""
+
+    batch_size: int
+    old_fraction: float = 0.2
+    seed: int = 0
+    stagger: int = 5
+    initial_ease: float = 2.5
+    min_ease: float = 1.3
+    recall: str = "absolute"
+    thresholds: tuple[float, ...] | None = None
+    alpha: float = 1.0
+    max_interval: int | None = None
+    underfull: str = "short"
+    order: str | Mapping[str, str] = "uniform"
+    counts: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def old_slots(self) -> int:
+        """⌊ρB⌋, with ρ read as the decimal that was written: ⌊0.29·100⌋ is 29, where floats say 28."""
+        return int(Decimal(str(self.old_fraction)) * self.batch_size)
+
+    @property
+    def orders(self) -> tuple[str, str]:
+        """The order within the old pool, and within the new one."""
+        old, new = (self.order if isinstance(self.order, str) else self.order.get(p, "uniform") for p in POOLS)
+        return old, new
+
+    def quality(self, nll: ArrayLike) -> NDArray[np.int64]:
+        """q of each signal."""
+        thresholds = [self.alpha * t for t in self.thresholds or quality.THRESHOLDS[self.recall]]
+        return quality.QUALITY[self.recall](nll, thresholds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, which JSON gives back as they are but for tuples, and `plain` mends those."""
+        return asdict(self)
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked settings as Python's own numbers, strings and tuples, whatever they came as."""
+    return {name: _plain(value) for name, value in settings.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_plain, value))
+    if isinstance(value, np.floating):
+        return float(str(value))  # the decimal that was written: float32(0.2) is 0.2
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def hundredths(ease: float) -> int:
+    """An ease in the integers that the state keeps."""
+    return int(Decimal(str(ease)) * 100)
+
+
+# --- the table of rules ---------------------------------------------------------------------------------------
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _real(value: Any) -> bool:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _among(names: Iterable[str]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and value in names
+
+
+def _between(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: _whole(value) and low <= value <= high
+
+
+def _ease(value: Any) -> bool:
+    return _real(value) and 1 <= value <= sm2.MAX_EASE / 100 and Decimal(str(value)) * 100 % 1 == 0
+
+
+def _thresholds(value: Any) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, (tuple, list)) or len(value) != 5 or not all(_real(v) and v > 0 for v in value):
+        return False
+    return all(a < b for a, b in pairwise(value))
+
+
+def _order(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value) and set(value) <= set(POOLS) and all(_among(ORDERS)(v) for v in value.values())
+    return _among(ORDERS)(value)
+
+
+def _counts(value: Any) -> bool:
+    whole = _between(0, MAX_EXAMPLES)
+    return value is None or (
+        isinstance(value, (tuple, list))
+        and all(isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(whole, pair)) for pair in value)
+    )
+
+
+_EASE = "a number from 1.00 to 327.67 in whole hundredths"
+
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "old": (_between(0, MAX_EXAMPLES), "how many old examples there are, a whole number, 0 or more"),
+    "new": (_between(0, MAX_EXAMPLES), "how many new examples there are, a whole number, 0 or more"),
+    "batch_size": (_between(1, MAX_EXAMPLES), "the examples of one optimiser step, a whole number, 1 or more"),
+    "old_fraction": (lambda v: _real(v) and 0 <= v <= 1, "the share of old examples in a draw, from 0 to 1"),
+    "seed": (_between(0, 2**64 - 1), "a whole number from 0 to 2**64 - 1"),
+    "stagger": (_between(1, sm2.MAX_STEP), "over how many steps first visits are spread, a whole number, 1 or more"),
+    "initial_ease": (_ease, _EASE),
+    "min_ease": (_ease, _EASE),
+    "recall": (_among(quality.QUALITY), "one of " + ", ".join(map(repr, quality.QUALITY))),
+    "thresholds": (_thresholds, "five positive numbers, each larger than the one before, or None for the default"),
+    "alpha": (lambda v: _real(v) and v > 0, "a number above 0, by which the perplexity thresholds are multiplied"),
+    "max_interval": (
+        lambda v: v is None or _between(1, sm2.MAX_INTERVAL)(v),
+        "a whole number from 1 to 2**30, or None",
+    ),
+    "underfull": (
+        _among(("short", "ahead")),
+        "'short' (a batch may be smaller, as in the paper) or 'ahead' (it is filled with the soonest due)",
+    ),
+    "order": (_order, "'uniform', 'overdue' or 'epoch', or one for each pool: {'old': …, 'new': …}"),
+    "counts": (_counts, "a pair (old, new) of whole numbers a step, or None"),
+}
+
+
+def faults(**settings: Any) -> list[str]:
+    """A line for each setting that is unknown or not what it must be; if none is, for each pair that clashes."""
+    lines = []
+    for name, value in settings.items():
+        if name not in RULES:
+            lines.append(f"{name}: no such option{did_you_mean(name, RULES)}; known are {', '.join(RULES)}")
+        elif not RULES[name][0](value):
+            lines.append(f"{name} = {value!r}: expected {RULES[name][1]}")
+    return lines or _clashes(settings)
+
+
+def _clashes(settings: Mapping[str, Any]) -> list[str]:
+    lines = []
+    ease, least = (settings.get(name, getattr(Options, name)) for name in ("initial_ease", "min_ease"))
+    if ease < least:
+        lines.append(f"initial_ease = {ease!r} lies below min_ease = {least!r}: expected it to be at least that")
+    if settings.get("recall") == "confidence":
+        if settings.get("alpha", 1.0) != 1.0:
+            lines.append(
+                f"alpha = {settings['alpha']!r} scales perplexities; with recall = 'confidence' set thresholds"
+            )
+        if max(settings.get("thresholds") or (0,)) > 1:
+            lines.append(f"thresholds = {settings['thresholds']!r}: with recall = 'confidence' they are probabilities")
+    return lines
+
+
+def check(what: str, **settings: Any) -> None:
+    """Raise one OptionError that tells every fault of the settings."""
+    found = faults(**settings)
+    if found:
+        raise OptionError(what, found)

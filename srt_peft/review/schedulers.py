@@ -1,0 +1,429 @@
+"""draw() and review(): the paper's scheduler and its rivals, behind one face.
+
+    name       draws                                                    after a review
+    srt        from the due: ⌊ρB⌋ old slots, the rest new               SM-2
+    leitner    the same                                                 boxes: up one when recalled, else the first
+    uniform    ⌊ρB⌋ old and the rest new, whoever was reviewed when     SM-2, for the record
+    cpt        new examples only                                        SM-2, for the record
+    ppl        as uniform, but the highest last signal of each pool     SM-2, for the record
+    match      as uniform, with another log's old and new counts        SM-2, for the record
+
+All of them keep the review state, so that a run may go on under another scheduler. They differ in three things,
+which `SCHEDULERS` lists: how the batch is shared out, which agendas there are, and the rule of a review.
+
+A draw is a pure function of (seed, t, review state): the agendas are built from the state alone, and chance
+from the seed and the step. So nothing but the state is ever saved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from srt_peft.errors import DamagedError, OptionError, ProtocolError, StateError, did_you_mean
+from srt_peft.review import files, sm2
+from srt_peft.review.agenda import Agenda, Anyone, Due, Hardest, Overdue, Pool, Rounds
+from srt_peft.review.chance import Ids
+from srt_peft.review.log import ReviewLog
+from srt_peft.review.options import Options, faults, hundredths, plain
+from srt_peft.review.state import MAX_VISITS, ReviewState
+
+_LOGGER = logging.getLogger("srt_peft")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """The examples of one optimiser step's global batch."""
+
+    step: int
+    ids: Ids
+    """In ascending order, so the old ones come first."""
+    n_old: int
+    """How many of the ids are old."""
+    due: tuple[int, int]
+    """How many old and new examples could have been drawn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Review:
+    """What one step's review found, in the order of the ids that it was given."""
+
+    step: int
+    quality: NDArray[np.int64]
+    lapses: int
+    """How many were not recalled (q < 3)."""
+    not_finite: int
+    """How many signals were no finite number, and counted as q = 0."""
+
+
+# --- what tells the schedulers apart ----------------------------------------------------------------------------
+
+Counts = tuple[int, int]
+
+
+def by_fraction(options: Options, _step: int, available: Counts) -> Counts:
+    """The paper's shares. b_old = min(due old, ⌊ρB⌋), b_new = min(due new, B − b_old); the rest goes to old."""
+    old, new = available
+    b_old = min(old, options.old_slots)
+    b_new = min(new, options.batch_size - b_old)
+    return min(old, options.batch_size - b_new), b_new
+
+
+def new_only(options: Options, _step: int, available: Counts) -> Counts:
+    """Naive continual pre-training: the whole batch is new, whatever ρ says."""
+    return 0, min(available[1], options.batch_size)
+
+
+def as_counted(options: Options, step: int, available: Counts) -> Counts:
+    """As many old and new ones as another scheduler drew at this step."""
+    counts = options.counts or ()
+    if step >= len(counts):
+        raise ProtocolError(
+            f"match has counts for the steps 0 to {len(counts) - 1}, and step {step} was asked for. Give the counts "
+            "of a log that is long enough, or end the run there."
+        )
+    old, new = counts[step]
+    return min(old, available[0]), min(new, available[1])
+
+
+def leitner(
+    ease: ArrayLike,
+    repetitions: ArrayLike,
+    _interval: ArrayLike,
+    quality: ArrayLike,
+    *,
+    min_ease: int,  # noqa: ARG001 - boxes have no ease; it is kept as it is
+    max_interval: int | None,
+) -> sm2.Columns:
+    """Leitner's boxes: n counts them, box n returns after 2ⁿ⁻¹ steps, a lapse goes back to the first."""
+    passed = np.asarray(quality) >= sm2.PASSING
+    n = np.where(passed, np.minimum(np.asarray(repetitions, dtype=np.int64) + 1, sm2.MAX_REPETITIONS), 0)
+    interval = np.left_shift(1, np.clip(n - 1, 0, 30))
+    return np.asarray(ease, dtype=np.int64), n, np.minimum(interval, sm2.longest(max_interval))
+
+
+_ANYONE: dict[str, type[Agenda]] = {"uniform": Anyone, "epoch": Rounds}
+_DUE: dict[str, type[Agenda]] = {"uniform": Due, "overdue": Overdue}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row of the table: a scheduler's shares, its agendas by the order that is asked for, and its rule."""
+
+    share: Callable[[Options, int, Counts], Counts]
+    agendas: Mapping[str, type[Agenda]]
+    rule: Callable[..., sm2.Columns] = sm2.review
+
+
+SCHEDULERS = {
+    "srt": Kind(by_fraction, _DUE),
+    "leitner": Kind(by_fraction, _DUE, leitner),
+    "uniform": Kind(by_fraction, _ANYONE),
+    "cpt": Kind(new_only, _ANYONE),
+    "ppl": Kind(by_fraction, {"uniform": Hardest}),
+    "match": Kind(as_counted, _ANYONE),
+}
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------------
+
+
+class Scheduler:
+    """Draws the examples of each step and learns, from how well they were known, when they return."""
+
+    def __init__(self, name: str, options: Options, state: ReviewState, log: ReviewLog | None = None) -> None:
+        """For `make_scheduler` and `load_scheduler`, which check what they pass."""
+        self.name = name
+        self.options = options
+        self.state = state
+        self.log = log
+        self._kind = SCHEDULERS[name]
+        self._drawn: Draw | None = None
+        self._revision = -1
+        self._agendas: tuple[Agenda, Agenda]
+        self._index()
+
+    def _index(self) -> None:
+        self._pools = tuple(Pool(self.state, number, self.options.seed) for number in (0, 1))
+        old, new = (self._kind.agendas[order](p) for order, p in zip(self.options.orders, self._pools, strict=True))
+        self._agendas = (old, new)
+        self._revision = self.state.revision
+
+    def draw(self) -> Draw:
+        """The ids of the next step's global batch; to be reviewed before the next draw."""
+        if self._drawn is not None:
+            raise ProtocolError(
+                f"draw() was called again before step {self._drawn.step} was reviewed. The usual cause is prefetching: "
+                "a DataLoader with workers, or one that accelerate has prepared, fetches the next batch while this one "
+                "is trained on. Use num_workers=0, do not prepare the loader, and call review(draw.ids, nll) once a "
+                "step before the next draw()."
+            )
+        step = self.state.step
+        if step > sm2.MAX_STEP:
+            raise ProtocolError(f"the clock stands at step {step}, past the last that can be drawn ({sm2.MAX_STEP}).")
+        if self._revision != self.state.revision:
+            self._index()
+        old, new = self._agendas
+        due = (old.count(step), new.count(step))
+        available = (old.total(), new.total()) if self.options.underfull == "ahead" else due
+        b_old, b_new = self._kind.share(self.options, step, available)
+        ids = np.concatenate([self._take(0, b_old, due[0], step), self._take(1, b_new, due[1], step)])
+        self._drawn = Draw(step, ids, b_old, due)
+        return self._drawn
+
+    def _take(self, number: int, wanted: int, due: int, step: int) -> Ids:
+        agenda = self._agendas[number]
+        ids = agenda.take(min(wanted, due), step)
+        if wanted > due:
+            ids = np.sort(np.concatenate([ids, agenda.ahead(wanted - due)]))
+        return ids + self._pools[number].first
+
+    def review(self, ids: ArrayLike, nll: ArrayLike) -> Review:
+        """Tell how well each drawn example was known, in nats a token; the clock moves to the next step.
+
+        The ids are those of the draw, all of them, once each, in any order.
+        """
+        drawn, order, signal = self._expected(ids, nll)
+        step, rows = drawn.step, drawn.ids
+        finite = np.isfinite(signal)
+        quality = self.options.quality(signal)
+        if self.log is not None:
+            self.log.append(step, rows, signal, quality, self.state.n_old)
+        columns = self.state.columns
+        ease, repetitions, interval = self._kind.rule(
+            columns["ease"][rows],
+            columns["repetitions"][rows],
+            columns["interval"][rows],
+            quality,
+            min_ease=hundredths(self.options.min_ease),
+            max_interval=self.options.max_interval,
+        )
+        columns["ease"][rows] = ease
+        columns["repetitions"][rows] = repetitions
+        columns["interval"][rows] = interval
+        columns["due"][rows] = sm2.due(step, interval)
+        columns["signal"][rows] = np.where(finite, signal, np.float32(np.inf))
+        columns["visits"][rows] = np.minimum(columns["visits"][rows].astype(np.int64) + 1, MAX_VISITS)
+        self.state.step = step + 1
+        self._drawn = None
+        for agenda, pool, part in zip(self._agendas, self._pools, np.split(rows, [drawn.n_old]), strict=True):
+            agenda.put(part - pool.first)
+        return self._reviewed(step, quality, order, finite)
+
+    def _expected(self, ids: ArrayLike, nll: ArrayLike) -> tuple[Draw, Ids | slice, NDArray[np.float32]]:
+        """The draw under way, where each of its ids stands in `ids`, and the signals in the order of the draw."""
+        drawn = self._drawn
+        if drawn is None:
+            raise ProtocolError(
+                f"review() was called, and nothing is drawn: step {self.state.step - 1} was reviewed already, or "
+                "draw() was not called. Each draw is reviewed exactly once."
+            )
+        if self._revision != self.state.revision:
+            raise ProtocolError(
+                f"the state was changed (grown, or examples suspended or revived) between the draw of step "
+                f"{drawn.step} and its review. Change it before a draw, or after its review."
+            )
+        given = np.asarray(ids)
+        with np.errstate(over="ignore"):
+            signal = np.asarray(nll, dtype=np.float32)
+        if given.shape != signal.shape or given.ndim != 1:
+            raise ProtocolError(
+                f"review() got ids of shape {given.shape} and signals of shape {signal.shape}: expected one signal for "
+                f"each of the {drawn.ids.size} ids of step {drawn.step}."
+            )
+        if np.array_equal(given, drawn.ids):
+            return drawn, slice(None), signal
+        order = np.argsort(given, kind="stable")
+        if not np.array_equal(given[order], drawn.ids):
+            raise ProtocolError(_difference(drawn, given))
+        return drawn, order, signal[order]
+
+    def _reviewed(self, step: int, quality: NDArray[np.int64], order: Ids | slice, finite: NDArray[np.bool_]) -> Review:
+        given = np.empty_like(quality)
+        given[order] = quality
+        not_finite = int(np.count_nonzero(~finite))
+        if not_finite:
+            _LOGGER.warning(
+                "step %d: %d of %d signals were not finite numbers and counted as not recalled (q = 0)",
+                step,
+                not_finite,
+                finite.size,
+            )
+        return Review(step, given, int(np.count_nonzero(quality < sm2.PASSING)), not_finite)
+
+    def prime(self, ids: ArrayLike, nll: ArrayLike) -> None:
+        """Note signals of a scoring pass, such as the base model's, without a review: `ppl` starts from them."""
+        rows, signal = np.asarray(ids, dtype=np.int64), np.asarray(nll, dtype=np.float32)
+        if self._drawn is not None:
+            raise ProtocolError(f"prime() was called while step {self._drawn.step} is drawn and not yet reviewed.")
+        if rows.shape != signal.shape or rows.ndim != 1:
+            raise ProtocolError(f"prime() got ids of shape {rows.shape} and signals of shape {signal.shape}.")
+        if rows.size and (rows.min() < 0 or rows.max() >= self.state.n):
+            raise ProtocolError(
+                f"prime() got ids from {rows.min()} to {rows.max()}; there are 0 to {self.state.n - 1}."
+            )
+        self.state.columns["signal"][rows] = np.where(np.isfinite(signal), signal, np.float32(np.inf))
+        self.state.revision += 1
+
+    # --- saving -----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> None:
+        """Write the state and the settings to a folder, from which `load_scheduler` goes on as if nothing happened."""
+        self.state.snapshot(folder, scheduler=self._settings())
+        if self.log is not None:
+            self.log.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The same as `save`, in memory: settings, and a copy of each column."""
+        columns = {name: column.copy() for name, column in self.state.columns.items()}
+        return {"scheduler": self._settings(), "n_old": self.state.n_old, "columns": columns}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over a `state_dict` of a scheduler with the same settings and pools; a draw under way is forgotten."""
+        try:
+            settings, n_old, columns = saved["scheduler"], saved["n_old"], saved["columns"]
+            theirs = {"scheduler": settings["name"], **settings["options"]}
+        except (KeyError, TypeError) as error:
+            raise DamagedError(f"this is no state_dict of a scheduler: it lacks {error}.") from None
+        ours = {"scheduler": self.name, **self.options.as_dict()}
+        changed = [
+            f"{name} is {value!r} here and {theirs.get(name)!r} in the saved state"
+            for name, value in ours.items()
+            if value != theirs.get(name)
+        ]
+        here, there = (self.state.n_old, self.state.n_new), (n_old, columns["due"].size - n_old)
+        if here != there:
+            changed.append(f"(old, new) is {here} here and {there} in the saved state")
+        if changed:
+            raise OptionError("load_state_dict: the scheduler was made with other settings", changed)
+        with ReviewState({k: np.array(v) for k, v in columns.items()}, n_old, folder=None, writer=None) as incoming:
+            incoming.check_valid()
+            for name, column in self.state.columns.items():
+                column[...] = incoming.columns[name]
+        self._drawn = None
+        self.state.revision += 1
+
+    def _settings(self) -> dict[str, Any]:
+        return {"name": self.name, "options": self.options.as_dict()}
+
+    def close(self) -> None:
+        """Close a live state in a folder, and the log; harmless twice."""
+        self.state.close()
+        if self.log is not None:
+            self.log.close()
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def check_valid(self) -> None:
+        """Raise or assert if the state breaks its rules, or an agenda disagrees with the state."""
+        self.state.check_valid()
+        if self._drawn is None and self._revision == self.state.revision:
+            for agenda in self._agendas:
+                agenda.check_valid()
+
+
+def _difference(drawn: Draw, given: NDArray[Any]) -> str:
+    strangers, missing = np.setdiff1d(given, drawn.ids), np.setdiff1d(drawn.ids, given)
+    parts = []
+    if strangers.size:
+        parts.append(f"{strangers.size} ids that were not drawn (the first is {strangers[0]})")
+    if missing.size:
+        parts.append(f"{missing.size} drawn ids are missing (the first is {missing[0]})")
+    if not parts:
+        parts.append("some ids more than once")
+    return (
+        f"review() of step {drawn.step} does not match its draw: {', and '.join(parts)}. Expected its "
+        f"{drawn.ids.size} ids, all of them, once each, in any order."
+    )
+
+
+# --- making and loading -------------------------------------------------------------------------------------------
+
+
+def make_scheduler(
+    name: str,
+    *,
+    old: int,
+    new: int,
+    batch_size: int,
+    folder: str | Path | None = None,
+    log: str | Path | None = None,
+    identity: ArrayLike | None = None,
+    **options: Any,
+) -> Scheduler:
+    """A scheduler over `old` and `new` examples, none of them reviewed yet; without options, the paper's.
+
+    `folder` is where the live state is memory-mapped (else it is in memory); `log` is a review log to append to;
+    `identity` is a content hash for each example, 16 bytes. The options and their defaults are those of `Options`;
+    `counts` also takes a ReviewLog.
+    """
+    if isinstance(options.get("counts"), ReviewLog):
+        first, table = options["counts"].counts()
+        options["counts"] = [(0, 0)] * first + table.tolist()
+    settings = {"batch_size": batch_size, **options}
+    checked = _checked(name, {"old": old, "new": new, **settings}, "make_scheduler")
+    made = Options(**{key: checked[key] for key in settings})
+    state = ReviewState.create(
+        checked["old"],
+        checked["new"],
+        folder=folder,
+        initial_ease=made.initial_ease,
+        stagger=made.stagger,
+        identity=identity,
+    )
+    return Scheduler(name, made, state, _appending(log, 0))
+
+
+def load_scheduler(
+    snapshot: str | Path, *, folder: str | Path | None = None, log: str | Path | None = None
+) -> Scheduler:
+    """The scheduler that `save` wrote to a folder: the next draw is the one that it would have made.
+
+    The snapshot stays as it is. The live state is a copy, in memory or memory-mapped in `folder`. `log` is
+    truncated to the step of the snapshot, and appended to.
+    """
+    settings = files.read_manifest(Path(snapshot))["scheduler"]
+    if settings is None:
+        raise StateError(
+            f"{snapshot} holds a review state without a scheduler. ReviewState.open reads it; load_scheduler takes a "
+            "folder that Scheduler.save wrote."
+        )
+    options = Options(**_checked(settings["name"], settings["options"], f"the scheduler saved in {snapshot}"))
+    state = ReviewState.restore(snapshot, folder)
+    return Scheduler(settings["name"], options, state, _appending(log, state.step))
+
+
+def _checked(name: str, settings: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The settings in plain values, once they are known to be right for this scheduler."""
+    found = faults(**settings)
+    kind = SCHEDULERS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        found.insert(0, f"{name!r} is no scheduler{did_you_mean(name, SCHEDULERS)}; known are {', '.join(SCHEDULERS)}")
+    elif not found:
+        order = settings.get("order", "uniform")
+        asked = (order,) if isinstance(order, str) else tuple(order.values())
+        for unknown in dict.fromkeys(o for o in asked if o not in kind.agendas):
+            found.append(f"order = {unknown!r}: the scheduler {name!r} knows only {', '.join(map(repr, kind.agendas))}")
+        if (settings.get("counts") is None) == (kind.share is as_counted):
+            found.append("counts: the scheduler 'match' needs them, a pair (old, new) a step, and no other takes them")
+    if found:
+        raise OptionError(what, found)
+    return plain(settings)
+
+
+def _appending(path: str | Path | None, step: int) -> ReviewLog | None:
+    if path is None:
+        return None
+    log = ReviewLog(path, "a")
+    log.truncate(step)
+    return log

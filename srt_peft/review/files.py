@@ -22,10 +22,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -75,9 +75,8 @@ def checksum(column: Array) -> int:
 
 
 def checksums(columns: Mapping[str, Array]) -> dict[str, int]:
-    """The checksum of every column; zlib lets go of the interpreter, so threads help."""
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(columns, pool.map(checksum, columns.values()), strict=True))
+    """The checksum of every column."""
+    return {name: checksum(column) for name, column in columns.items()}
 
 
 # --- state.json ---------------------------------------------------------------------------------------------
@@ -130,9 +129,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path} is of format version {manifest.get('version')!r}; this srt-peft reads version {VERSION}. "
             "Read it with the srt-peft that wrote it, or upgrade: pip install --upgrade srt-peft."
         )
+    if not all(right(manifest.get(key)) for key, right in _FIELDS.items()):
+        raise DamagedError(f"{path} is damaged: what it says of its columns cannot be. {_RESTORE}")
     return manifest
 
 
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "file": lambda v: isinstance(v, str) and re.fullmatch(r"columns-\d+\.safetensors", v) is not None,
+    "old": lambda v: type(v) is int and v >= 0,
+    "new": lambda v: type(v) is int and v >= 0,
+    "identity": lambda v: type(v) is bool,
+    "checksums": lambda v: v is None or isinstance(v, dict),
+    "scheduler": lambda v: v is None or (isinstance(v, dict) and v.keys() == {"name", "options"}),
+}
 _RESTORE = "Restore the state from a snapshot that is whole, such as the newest checkpoint's."
 
 

@@ -37,7 +37,9 @@ class Peaks:
 
     def largest(self, k: int) -> Ids:
         """The places of the k largest, the largest first; fewer where there are fewer."""
-        places = np.zeros(min(k, 1), dtype=np.int64)
+        places = np.zeros(min(k, self.column.size, 1), dtype=np.int64)
+        if not places.size:
+            return places
         for level in [*reversed(self.levels), self.column]:
             at, values = _children(level, places)
             places = _top(at, values, k)

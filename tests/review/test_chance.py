@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from srt_peft import make_scheduler
 from srt_peft.review import chance
+from srt_peft.review.agenda import Due, Pool
 from srt_peft.review.idset import IdSet
 
 FALSE_ALARM = 1e-6
@@ -49,7 +50,6 @@ def test_a_walk_visits_every_number_once():
 @pytest.mark.parametrize(("members", "k"), [(20, 3), (20, 10), (5000, 10)])
 def test_each_member_is_drawn_equally_often(members, k):
     """Chi-square over the inclusions of each member; both ways of drawing, few of many and most of few."""
-    chosen = np.zeros(members, dtype=bool)
     ids = IdSet(np.ones(members, dtype=bool))
     counts = np.zeros(members)
     draws = 20 * members
@@ -58,7 +58,6 @@ def test_each_member_is_drawn_equally_often(members, k):
     expected = draws * k / members
     # Inclusions of one draw exclude each other a little; (members - 1) / (members - k) puts the variance right.
     chi2 = ((counts - expected) ** 2 / expected).sum() * (members - 1) / (members - k)
-    assert chosen.size == members
     assert chi2 < quantile(members - 1, FALSE_ALARM)
 
 
@@ -81,22 +80,16 @@ def test_each_pair_is_drawn_equally_often(members, k):
 def test_srt_draws_uniformly_from_the_due(step):
     """Over many seeds, everyone who is due at a step is drawn equally often, and nobody else is."""
     counts = np.zeros(60)
-    seeds = 3000
-    for seed in range(seeds):
-        s = make_scheduler("srt", old=60, new=0, batch_size=6, old_fraction=1.0, seed=seed)
-        for t in range(step + 1):
-            draw = s.draw()
-            if t < step:  # far away, so that what was drawn before does not come back
-                s.review(draw.ids, np.zeros(draw.ids.size))
-                s.state.columns["due"][draw.ids] = 10_000
-                s.state.revision += 1
-        counts[draw.ids] += 1
+    s = make_scheduler("srt", old=60, new=0, batch_size=6, old_fraction=1.0)
+    s.state.step = step
+    for seed in range(3000):
+        counts[Due(Pool(s.state, 0, seed)).take(6, step)] += 1
     due = np.arange(60) % 5 <= step
+    drawn = counts[due]
     assert counts[~due].sum() == 0
-    expected = counts[due].mean()
-    # Those drawn at earlier steps are missing alike from all of a pile, so piles are compared within themselves.
-    for pile in range(min(step, 4) + 1):
-        mine = counts[np.arange(60) % 5 == pile]
-        chi2 = ((mine - mine.mean()) ** 2 / mine.mean()).sum()
-        assert chi2 < quantile(mine.size - 1, FALSE_ALARM)
-    assert expected > 100
+    chi2 = ((drawn - drawn.mean()) ** 2 / drawn.mean()).sum() * (drawn.size - 1) / (drawn.size - 6)
+    assert chi2 < quantile(drawn.size - 1, FALSE_ALARM)
+
+
+TAGS = [2492178918, 3931332538, 1117771179, 3096160893]
+BITS = [3845544696532098304, 9931676275916508706]

@@ -18,7 +18,19 @@ def test_the_papers_thresholds():
 
 @pytest.mark.parametrize(
     ("ppl", "quality"),
-    [(1, 5), (49.99, 5), (50, 4), (158, 4), (158.2, 3), (500, 2), (1581.1, 2), (1581.2, 1), (4999, 1), (5000, 0), (1e30, 0)],
+    [
+        (1, 5),
+        (49.99, 5),
+        (50, 4),
+        (158, 4),
+        (158.2, 3),
+        (500, 2),
+        (1581.1, 2),
+        (1581.2, 1),
+        (4999, 1),
+        (5000, 0),
+        (1e30, 0),
+    ],
 )
 def test_quality_falls_at_each_threshold_that_is_reached(ppl, quality):
     """A perplexity equal to a threshold has reached it, as the paper's ≥ says."""
@@ -27,9 +39,10 @@ def test_quality_falls_at_each_threshold_that_is_reached(ppl, quality):
 
 def test_quality_runs_from_0_to_5():
     """By the equation; the {1, …, 5} of the paper's text is a slip."""
-    assert recall.from_perplexity(np.geomspace(1, 1e5, 2000)).tolist() == sorted([5, 4, 3, 2, 1, 0] * 0 + [
-        twin.quality(math.log(p)) for p in np.geomspace(1, 1e5, 2000)
-    ], reverse=True)
+    ppl = np.geomspace(1, 1e5, 2000)
+    quality = recall.from_perplexity(ppl).tolist()
+    assert quality == [twin.quality(math.log(p)) for p in ppl]
+    assert set(quality) == {0, 1, 2, 3, 4, 5}
 
 
 @settings(max_examples=300, derandomize=True)
@@ -43,7 +56,7 @@ def test_alpha_scales_all_five_thresholds():
     """α below 1 is stricter, above 1 more lenient."""
     ppl = np.array([30.0, 60.0, 300.0, 6000.0])
     assert recall.from_perplexity(ppl, alpha=0.5).tolist() == [4, 4, 2, 0]
-    assert recall.from_perplexity(ppl, alpha=1.5).tolist() == [5, 5, 3, 1 if 6000 < 7500 else 0]
+    assert recall.from_perplexity(ppl, alpha=1.5).tolist() == [5, 5, 3, 1]
 
 
 @pytest.mark.parametrize("signal", [math.nan, math.inf, -math.inf])

@@ -104,7 +104,15 @@ def set_aside(rng, real, twin):
 @pytest.mark.parametrize("underfull", ["short", "ahead"])
 def test_a_long_run_agrees_with_the_twin(name, underfull):
     """Over 1,500 steps of a corpus that comes due again and again, nothing drifts apart."""
-    world = {"name": name, "old": 90, "new": 60, "batch_size": 12, "old_fraction": 0.29, "seed": 3, "underfull": underfull}
+    world = {
+        "name": name,
+        "old": 90,
+        "new": 60,
+        "batch_size": 12,
+        "old_fraction": 0.29,
+        "seed": 3,
+        "underfull": underfull,
+    }
     rng = np.random.default_rng(7)
     real, twin = make_scheduler(**world), twin_of(**world)
     for step in range(1500):

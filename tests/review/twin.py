@@ -61,7 +61,16 @@ class Twin:
         for pool, size in ((0, self.old), (1, self.new)):
             for i in range(size):
                 self.rows.append(
-                    {"pool": pool, "E": Fraction(5, 2), "n": 0, "I": 1, "d": i % self.stagger, "v": 0, "s": None, "off": False}
+                    {
+                        "pool": pool,
+                        "E": Fraction(5, 2),
+                        "n": 0,
+                        "I": 1,
+                        "d": i % self.stagger,
+                        "v": 0,
+                        "s": None,
+                        "off": False,
+                    }
                 )
         self.tags = tag(np.arange(max(self.old, self.new, 1)), self.seed).tolist()
 

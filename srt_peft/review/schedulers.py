@@ -220,18 +220,18 @@ class Scheduler:
         """The draw under way, where each of its ids stands in `ids`, and the signals in the order of the draw."""
         drawn = self._drawn
         if drawn is None:
-            raise ProtocolError(
-                f"review() was called, and nothing is drawn: step {self.state.step - 1} was reviewed already, or "
-                "draw() was not called. Each draw is reviewed exactly once."
+            past = (
+                f": step {self.state.step - 1} was reviewed already, or draw() was not called"
+                if self.state.step
+                else " yet"
             )
+            raise ProtocolError(f"review() was called, and nothing is drawn{past}. Each draw is reviewed exactly once.")
         if self._revision != self.state.revision:
             raise ProtocolError(
                 f"the state was changed (grown, or examples suspended or revived) between the draw of step "
                 f"{drawn.step} and its review. Change it before a draw, or after its review."
             )
-        given = np.asarray(ids)
-        with np.errstate(over="ignore"):
-            signal = np.asarray(nll, dtype=np.float32)
+        given, signal = _arrays("review()", ids, nll)
         if given.shape != signal.shape or given.ndim != 1:
             raise ProtocolError(
                 f"review() got ids of shape {given.shape} and signals of shape {signal.shape}: expected one signal for "
@@ -259,7 +259,7 @@ class Scheduler:
 
     def prime(self, ids: ArrayLike, nll: ArrayLike) -> None:
         """Note signals of a scoring pass, such as the base model's, without a review: `ppl` starts from them."""
-        rows, signal = np.asarray(ids, dtype=np.int64), np.asarray(nll, dtype=np.float32)
+        rows, signal = _arrays("prime()", ids, nll)
         if self._drawn is not None:
             raise ProtocolError(f"prime() was called while step {self._drawn.step} is drawn and not yet reviewed.")
         if rows.shape != signal.shape or rows.ndim != 1:
@@ -330,6 +330,21 @@ class Scheduler:
         if self._drawn is None and self._revision == self.state.revision:
             for agenda in self._agendas:
                 agenda.check_valid()
+
+
+def _arrays(what: str, ids: ArrayLike, nll: ArrayLike) -> tuple[Ids, NDArray[np.float32]]:
+    """Ids and signals as arrays, or a ProtocolError that says which of them is none."""
+    given = np.asarray(ids)
+    if given.size and given.dtype.kind not in "iu":
+        raise ProtocolError(f"{what} got ids of dtype {given.dtype}: expected whole numbers, such as draw.ids.")
+    try:
+        with np.errstate(over="ignore"):
+            signal = np.asarray(nll, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(
+            f"{what} got signals that are no numbers ({error}): expected NLL in nats, as floats."
+        ) from None
+    return given.astype(np.int64), signal
 
 
 def _difference(drawn: Draw, given: NDArray[Any]) -> str:

@@ -88,8 +88,8 @@ class ReviewState:
         state = cls._allocate(layout(old + new, identity=hashes is not None), old, new, folder)
         if hashes is not None:
             state.columns["identity"][:] = hashes
-        state._begin(slice(0, old), initial_ease, stagger)
-        state._begin(slice(old, old + new), initial_ease, stagger)
+        _begin(state.columns, slice(0, old), initial_ease, stagger)
+        _begin(state.columns, slice(old, old + new), initial_ease, stagger)
         return state
 
     @classmethod
@@ -146,17 +146,6 @@ class ReviewState:
             return cls(_zeros(table), old, folder=None, writer=None)
         writer = files.Writer(Path(folder))
         return cls(writer.allocate(table, old, new), old, folder=Path(folder), writer=writer)
-
-    def _begin(self, rows: slice, initial_ease: float, stagger: int) -> None:
-        """Make fresh rows: never seen, first due within the next `stagger` steps, dealt out in turn."""
-        for part in files.chunks(rows.stop - rows.start):
-            at = slice(rows.start + part.start, rows.start + part.stop)
-            self.columns["due"][at] = self.step + np.arange(part.start, part.stop) % stagger
-            self.columns["interval"][at] = 1
-            self.columns["signal"][at] = np.nan
-            self.columns["ease"][at] = hundredths(initial_ease)
-            for name in ("repetitions", "visits", "suspended"):
-                self.columns[name][at] = 0
 
     # --- what a person reads, in the paper's units ----------------------------------------------------------
 
@@ -263,8 +252,8 @@ class ReviewState:
         for name in before.keys() - {"clock"}:
             self.columns[name][:n_old] = before[name][:n_old]
             self.columns[name][self.n_old : n + old] = before[name][n_old:]
-        self._begin(slice(n_old, self.n_old), initial_ease, stagger)
-        self._begin(slice(n + old, self.n), initial_ease, stagger)
+        _begin(self.columns, slice(n_old, self.n_old), initial_ease, stagger)
+        _begin(self.columns, slice(n + old, self.n), initial_ease, stagger)
         if hashes is not None:
             self.columns["identity"][n_old : self.n_old] = hashes[:old]
             self.columns["identity"][n + old :] = hashes[old:]
@@ -340,6 +329,18 @@ def _wrong(c: Columns, step: int) -> dict[str, NDArray[np.bool_]]:
         "what was reviewed has a signal": (visits > 0) & np.isnan(c["signal"]),
         "suspended is 0 or 1": c["suspended"] > 1,
     }
+
+
+def _begin(columns: Columns, rows: slice, initial_ease: float, stagger: int) -> None:
+    """Make fresh rows: never seen, first due within the next `stagger` steps, dealt out in turn."""
+    for part in files.chunks(rows.stop - rows.start):
+        at = slice(rows.start + part.start, rows.start + part.stop)
+        columns["due"][at] = columns["clock"][0] + np.arange(part.start, part.stop) % stagger
+        columns["interval"][at] = 1
+        columns["signal"][at] = np.nan
+        columns["ease"][at] = hundredths(initial_ease)
+        for name in ("repetitions", "visits", "suspended"):
+            columns[name][at] = 0
 
 
 def _zeros(table: Layout) -> Columns:

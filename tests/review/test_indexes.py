@@ -127,7 +127,7 @@ def test_backlog_beside_a_sorted_list(seed):
     due[:100] = unseen % 7
     tags = chance.tag(np.arange(size), seed).tolist()
     backlog = Backlog(due, interval, seed, unseen)
-    naive, free = {i: UNSEEN for i in unseen.tolist()}, set(range(100, size))
+    naive, free = dict.fromkeys(unseen.tolist(), UNSEEN), set(range(100, size))
     for step in range(60):
         back = rng.permutation(np.array(sorted(free), dtype=np.int64))[: int(rng.integers(0, 40))]
         due[back] = step

@@ -13,7 +13,7 @@ from tests.review import twin
 
 def test_the_papers_thresholds():
     """τ5 = 50 and τ1 = 5000 are given; between them the steps are geometric."""
-    assert recall.PERPLEXITY == pytest.approx([50, 158.113883, 500, 1581.13883, 5000])
+    assert list(recall.PERPLEXITY) == pytest.approx([50, 158.113883, 500, 1581.13883, 5000])
 
 
 @pytest.mark.parametrize(

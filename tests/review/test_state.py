@@ -160,7 +160,7 @@ def test_growing(mapped, identity, tmp_path):
         kept, fresh = np.r_[0:10, 15:23], np.r_[10:15, 23:30]
         for name in before.keys() - {"clock"}:
             assert np.array_equal(s.state.columns[name][kept], before[name], equal_nan=name == "signal")
-        assert s.state.due[fresh].tolist() == [9, 10, 11, 12, 13] + [9, 10, 11, 12, 13, 9, 10]
+        assert s.state.due[fresh].tolist() == [9, 10, 11, 12, 13, 9, 10, 11, 12, 13, 9, 10]
         assert set(s.state.visits[fresh]) == {0}
         s.check_valid()
         drawn = s.draw()
@@ -174,7 +174,7 @@ def test_a_change_between_draw_and_review_is_refused(used):
     """Growing moves the ids of new examples, so a draw from before is no longer of this state."""
     draw = used.draw()
     used.state.suspend([1])
-    with pytest.raises(ProtocolError, match="changed .* between the draw of step 12 and its review"):
+    with pytest.raises(ProtocolError, match=r"changed .* between the draw of step 12 and its review"):
         used.review(draw.ids, np.ones(draw.ids.size))
 
 
@@ -316,7 +316,7 @@ def test_flipped_bits_of_the_columns_are_refused(saved):
         for byte, bit in set(flip):
             broken[byte] ^= 1 << bit
         path.write_bytes(broken)
-        with pytest.raises(DamagedError, match="is damaged|is truncated"):
+        with pytest.raises(DamagedError, match=r"is damaged|is truncated"):
             ReviewState.open(saved)
 
 
@@ -343,7 +343,7 @@ def edited(saved, **changes):
 def test_another_version_is_refused_by_name(saved, version):
     """Whole, but not ours to read: the message says so, and what to do."""
     edited(saved, version=version)
-    with pytest.raises(VersionError, match="this srt-peft reads version 1.*pip install --upgrade"):
+    with pytest.raises(VersionError, match=r"this srt-peft reads version 1.*pip install --upgrade"):
         ReviewState.open(saved)
 
 

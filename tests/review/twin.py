@@ -144,8 +144,8 @@ class Twin:
 
     def review(self, ids, nll):
         rule = leitner if self.name == "leitner" else sm2
-        for i, x in zip(ids, nll, strict=True):
-            r, x = self.rows[i], float(np.float32(x))
+        for i, x in zip(ids, np.float32(nll).tolist(), strict=True):
+            r = self.rows[i]
             r["E"], r["n"], r["I"] = rule(r["E"], r["n"], r["I"], quality(x), max_interval=self.max_interval)
             r["d"] = self.step + r["I"]
             r["v"] += 1

@@ -69,6 +69,18 @@ def signals(rng, size):
 @given(world=worlds(), chance=st.integers(0, 2**32))
 def test_every_draw_and_state_agrees_with_the_twin(world, chance):
     """Due sets, batch composition and states agree at every step, and a scheduler rebuilt at any step goes on alike."""
+    agree(world, chance)
+
+
+@pytest.mark.slow
+@settings(max_examples=5000, deadline=None)
+@given(world=worlds(), chance=st.integers(0, 2**32))
+def test_thousands_of_worlds_agree_with_the_twin(world, chance):
+    """The same over 200,000 steps, other ones each night."""
+    agree(world, chance)
+
+
+def agree(world, chance):
     rng = np.random.default_rng(chance)
     real, twin = make_scheduler(**world), twin_of(**world)
     for _ in range(STEPS):

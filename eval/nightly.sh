@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The slow proofs and the benchmarks, in the environment that the README's test command makes. Takes an hour or less.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+.venv/bin/pytest -m slow
+.venv/bin/python eval/speed/scheduler.py

@@ -9,9 +9,9 @@ schedulers  draw() and review()
 log         what was asked, when, and how well it was recalled
 """
 
+from srt_peft.review.kinds import SCHEDULERS as SCHEDULERS
 from srt_peft.review.log import ReviewLog as ReviewLog
 from srt_peft.review.schedulers import (
-    SCHEDULERS as SCHEDULERS,
     Draw as Draw,
     Review as Review,
     Scheduler as Scheduler,

@@ -8,12 +8,13 @@ Every kind has the same face:
     take(k, t)    k of them, in the agenda's order (k ≤ count)
     ahead(k)      k more, the soonest due first, once all that is due was taken
     put(ids)      these were reviewed, and the state knows it already
+    members()     everyone in it, in any order
 
     kind       order                 what may be drawn                 index
     Due        uniform               the due                           a set of the due, piles of the waiting
     Overdue    the longest overdue   the due                           queues of the due, piles of the waiting
     Anyone     uniform               everyone, at every step           a set of everyone
-    Rounds     uniform               whoever was visited less often    a set of those, and one of the others
+    Rounds     uniform               whoever was visited least often   a set of those, one of the others
     Hardest    the highest signal    everyone, at every step           maxima over the signals
 """
 
@@ -31,6 +32,9 @@ from srt_peft.review.peaks import Peaks
 from srt_peft.review.state import ReviewState
 from srt_peft.review.waiting import Waiting
 
+# Up to this many steps of stagger, whoever is not due yet is passed over in the draw: see Due.
+SHORT_STAGGER = 8
+
 
 class Agenda(Protocol):
     """The face of every kind; ids are those of the pool, from 0."""
@@ -41,13 +45,14 @@ class Agenda(Protocol):
     def take(self, k: int, step: int) -> Ids: ...
     def ahead(self, k: int) -> Ids: ...
     def put(self, ids: Ids) -> None: ...
+    def members(self) -> Ids: ...
     def check_valid(self) -> None: ...
 
 
 class Pool:
-    """One pool's rows of the state, as views, and the chance that belongs to them."""
+    """One pool's rows of the state, as views, and what else a draw from it depends on."""
 
-    def __init__(self, state: ReviewState, number: int, seed: int) -> None:
+    def __init__(self, state: ReviewState, number: int, *, seed: int, stagger: int) -> None:
         """Pool 0 is old, pool 1 is new."""
         self.first = 0 if number == 0 else state.n_old
         self.size = state.n_old if number == 0 else state.n_new
@@ -56,8 +61,7 @@ class Pool:
         self.due, self.interval, self.signal = columns["due"][rows], columns["interval"][rows], columns["signal"][rows]
         self.visits, self.suspended = columns["visits"][rows], columns["suspended"][rows]
         self.step = state.step
-        self.seed = seed
-        self.number = number
+        self.number, self.seed, self.stagger = number, seed, stagger
 
     def bits(self, step: int) -> np.random.Philox:
         """The random bits of this pool at a step."""
@@ -72,17 +76,19 @@ class Pool:
 class Due:
     """Uniform among the due, which is the paper's draw.
 
-    `ready` holds whoever is due, and with them whoever was never seen, though it may not be due yet. First due
-    times are staggered over a few steps; were the examples moved as they fall due, each of those steps would
-    cost a fifth of the corpus. Instead, who is not due yet is passed over in the draw.
+    `ready` holds whoever is due. With a short stagger it holds whoever was never seen as well, though it may not be
+    due yet: were all these moved as they fall due, each of the first steps would cost a fifth of the corpus. Instead,
+    who is not due yet is passed over in the draw, which then looks at no more than `stagger` times as many. With a
+    long stagger few fall due at a step, and they wait like anyone else.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         active, unseen, due = pool.active(), pool.visits == 0, pool.due <= pool.step
-        self.ready = IdSet(active & (due | unseen))
-        self.waiting = Waiting(pool.due, pool.seed, np.flatnonzero(active & ~due & ~unseen))
-        self.early = _tally(pool.due[active & ~due & unseen])
+        early = active & ~due & unseen if pool.stagger <= SHORT_STAGGER else np.zeros_like(active)
+        self.ready = IdSet(active & due | early)
+        self.waiting = Waiting(pool.due, pool.seed, np.flatnonzero(active & ~due & ~early))
+        self.early = _tally(pool.due[early])
         """How many of `ready` are not due yet, by the step at which they will be."""
 
     def count(self, step: int) -> int:
@@ -104,7 +110,7 @@ class Due:
         return ids
 
     def ahead(self, k: int) -> Ids:
-        # Someone early is left here only in a pool too small to fill its slots in the first steps: few are.
+        # Whoever is left in `ready` is early, and the pool is too small to fill its slots in the first steps.
         early = self.ready.all()
         taken = _soonest(k, self.waiting, early)
         self.ready.discard(np.intersect1d(early, taken))
@@ -114,9 +120,14 @@ class Due:
     def put(self, ids: Ids) -> None:
         self.waiting.put(ids)
 
+    def members(self) -> Ids:
+        return np.concatenate([self.ready.all(), self.waiting.members()])
+
     def check_valid(self) -> None:
         self.ready.check_valid()
         self.waiting.check_valid()
+        due = self.pool.due[self.ready.all()]
+        assert all(np.count_nonzero(due == step) == count for step, count in self.early.items()), "early is miscounted"
 
 
 class Overdue:
@@ -152,6 +163,9 @@ class Overdue:
     def put(self, ids: Ids) -> None:
         self.waiting.put(ids)
 
+    def members(self) -> Ids:
+        return np.concatenate([self.backlog.members(), self.waiting.members()])
+
     def check_valid(self) -> None:
         self.backlog.check_valid()
         self.waiting.check_valid()
@@ -179,51 +193,76 @@ class Anyone:
     def put(self, ids: Ids) -> None:
         pass
 
+    def members(self) -> Ids:
+        return self.all.all()
+
     def check_valid(self) -> None:
         self.all.check_valid()
 
 
 class Rounds:
-    """Uniform in shuffled epochs: nobody returns before everybody was there.
+    """Uniform in shuffled epochs: nobody returns while somebody was visited less often.
 
-    Drawn first is whoever was visited less often than the most visited; when all are level, a round begins.
+    `levels` holds, by their number of visits, those who come first; `others` were all visited more often. When the
+    levels run out, a round begins: the least visited of the others are the next level. In a pool that was always
+    drawn so, that is everyone; more levels than one are there only while late-comers catch up.
     """
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        active = pool.active()
-        self.most = int(pool.visits[active].max(initial=0))
-        self.fewer = IdSet(active & (pool.visits < self.most))
-        self.level = IdSet(active & (pool.visits == self.most))
+        self.others = IdSet(pool.active())
+        self.levels: dict[int, IdSet] = {}
+
+    def _begin_round(self) -> None:
+        others = self.others.mask(self.pool.size)
+        visits = int(self.pool.visits[others].min())
+        level = others & (self.pool.visits == visits)
+        self.levels, self.others = {visits: IdSet(level)}, IdSet(others & ~level)
 
     def count(self, step: int) -> int:
         return self.total()
 
     def total(self) -> int:
-        return self.fewer.count + self.level.count
+        return self.others.count + sum(level.count for level in self.levels.values())
 
     def take(self, k: int, step: int) -> Ids:
-        random = self.pool.bits(step)
-        ids = self.fewer.sample(min(k, self.fewer.count), random)
-        more = self.level.sample(k - ids.size, random)
-        self.fewer.discard(ids)
-        self.level.discard(more)
-        return np.sort(np.concatenate([ids, more]))
+        random, taken = self.pool.bits(step), [_NOBODY]
+        while k:
+            if not self.levels:
+                self._begin_round()
+            fewest = min(self.levels)
+            level = self.levels[fewest]
+            ids = level.sample(min(k, level.count), random)
+            level.discard(ids)
+            if not level.count:
+                del self.levels[fewest]
+            taken.append(ids)
+            k -= ids.size
+        return np.sort(np.concatenate(taken))
 
     def ahead(self, k: int) -> Ids:
         return _NOBODY
 
     def put(self, ids: Ids) -> None:
-        visits = self.pool.visits[ids].astype(np.int64)
-        if visits.max(initial=0) > self.most:  # only once nobody with fewer was left
-            self.most += 1
-            self.fewer, self.level = self.level, self.fewer
-        self.fewer.add(ids[visits < self.most])
-        self.level.add(ids[visits == self.most])
+        visits = self.pool.visits[ids]
+        early = visits <= max(self.levels, default=-1)
+        self.others.add(ids[~early])
+        for number in np.unique(visits[early]).tolist():
+            level = self.levels.setdefault(number, IdSet(np.zeros(self.pool.size, dtype=bool)))
+            level.add(ids[visits == number])
+
+    def members(self) -> Ids:
+        return np.concatenate([self.others.all(), *(level.all() for level in self.levels.values())])
 
     def check_valid(self) -> None:
-        self.fewer.check_valid()
-        self.level.check_valid()
+        self.others.check_valid()
+        for number, level in self.levels.items():
+            level.check_valid()
+            assert level.count, "an empty level was kept"
+            assert np.all(self.pool.visits[level.all()] == number), "a visit was miscounted"
+        assert np.all(self.pool.visits[self.others.all()] > max(self.levels, default=-1)), (
+            "somebody waits behind others"
+        )
 
 
 class Hardest:
@@ -259,6 +298,9 @@ class Hardest:
     def put(self, ids: Ids) -> None:
         self.signal[ids] = self.pool.signal[ids]
         self.peaks.refresh(ids)
+
+    def members(self) -> Ids:
+        return np.concatenate([self.unheard.all(), np.flatnonzero(self.signal > -np.inf)])
 
     def check_valid(self) -> None:
         self.unheard.check_valid()

@@ -2,7 +2,8 @@
 
 An example's overdueness (t − t_last)/I grows with t, at a rate of its own, so an order by it does not last. But
 among examples of one interval, whoever fell due first stays ahead for good. So each interval has a queue, and the
-most overdue of all stands at the head of some queue: it is found among a few heads, however long the queues are.
+most overdue of all stands at the head of some queue: it is found among the heads, however long the queues are.
+There is a head for each interval in use, hundreds or thousands; they are compared as arrays.
 
 Those never seen have a queue of their own, UNSEEN, sorted beforehand: it alone may hold some who are not due yet.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +23,7 @@ from srt_peft.review.chance import Ids, by_due, untag
 from srt_peft.review.column import Column
 
 UNSEEN = 0
+NEVER = 2**62
 _RUN = 256
 
 
@@ -55,7 +58,7 @@ class Queue:
 
 
 class Backlog:
-    """A queue for each interval."""
+    """A queue for each interval, and an array of what stands at their heads."""
 
     def __init__(self, due: NDArray[np.int32], interval: NDArray[np.int32], seed: int, unseen: Ids) -> None:
         """The columns of due steps and intervals, the seed by which ties are broken, and who was never seen."""
@@ -64,6 +67,11 @@ class Backlog:
         self.seed = seed
         self.queues: dict[int, Queue] = {}
         self.count = 0
+        # A slot a queue: its interval, and the due step of its head, NEVER where the slot is free.
+        self.slot: dict[int, int] = {}
+        self.slots = np.zeros((2, 64), dtype=np.int64)
+        self.slots[1] = NEVER
+        self.free = list(range(64))
         self._append(UNSEEN, self._sorted(unseen))
 
     def put(self, ids: Ids) -> None:
@@ -86,13 +94,7 @@ class Backlog:
 
     def first(self, k: int, step: int) -> Ids:
         """Take out the k that are the longest overdue at `step`; ties go to the shorter interval, then by tag."""
-
-        def overdue(interval: int, due: int) -> int:
-            # (t − t_last)/I = 1 + (t − d)/I. Two such fractions with I ≤ 2**30 differ by 2**-60 or more, so their
-            # integer parts after 61 shifts are in the order of the fractions, and equal only where those are.
-            return -(((step - due) << 61) // max(interval, 1))
-
-        heads = [(overdue(i, queue.head()[0]), i) for i, queue in self.queues.items() if queue.head()[0] <= step]
+        heads = [(-_overdue(step, due, i), i) for i, due in self._most_overdue(k, step)]
         heapq.heapify(heads)
         taken = [np.empty(0, dtype=np.int64)]
         while k and heads:
@@ -101,28 +103,60 @@ class Backlog:
             taken.append(self.pop(interval, min(k, queue.head()[1])))
             k -= taken[-1].size
             if len(queue.ids) and queue.head()[0] <= step:
-                heapq.heapreplace(heads, (overdue(interval, queue.head()[0]), interval))
+                heapq.heapreplace(heads, (-_overdue(step, queue.head()[0], interval), interval))
             else:
                 heapq.heappop(heads)
         return np.concatenate(taken)
+
+    def _most_overdue(self, k: int, step: int) -> Iterator[tuple[int, int]]:
+        """(interval, due) of the k heads that come first; no other queue has anyone among the first k."""
+        interval, due = self.slots[:, self.slots[1] <= step]
+        overdue = (step - due) / np.maximum(interval, 1)
+        if overdue.size > k > 0:
+            # Floats part the many from the few, with a margin for their rounding; exact integers do the rest.
+            least = np.partition(overdue, overdue.size - k)[overdue.size - k]
+            near = overdue >= least * (1 - 1e-9)
+            interval, due = interval[near], due[near]
+            whole, rest = np.divmod(step - due, np.maximum(interval, 1))
+            high, rest = np.divmod(rest << 30, np.maximum(interval, 1))
+            low = (rest << 30) // np.maximum(interval, 1)
+            order = np.lexsort((interval, -low, -high, -whole))[:k]
+            interval, due = interval[order], due[order]
+        return zip(interval.tolist(), due.tolist(), strict=True)
 
     def pop(self, interval: int, count: int) -> Ids:
         """Take ids from the front of a queue."""
         if not count:
             return np.empty(0, dtype=np.int64)
-        queue = self.queues[interval]
+        queue, slot = self.queues[interval], self.slot[interval]
         taken = queue.pop(count)
         self.count -= count
-        if not len(queue.ids):
+        if len(queue.ids):
+            self.slots[1, slot] = queue.head()[0]
+        else:
+            self.slots[1, slot] = NEVER
+            self.free.append(self.slot.pop(interval))
             del self.queues[interval]
         return taken
 
     def _append(self, interval: int, ids: Ids) -> None:
-        if ids.size:
-            if interval not in self.queues:
-                self.queues[interval] = Queue(self.due)
-            self.queues[interval].ids.append(ids)
-            self.count += ids.size
+        if not ids.size:
+            return
+        if interval not in self.queues:
+            if not self.free:
+                taken = self.slots.shape[1]
+                more = np.full((2, taken), NEVER, dtype=np.int64)
+                self.slots, self.free = np.concatenate([self.slots, more], axis=1), list(range(taken, 2 * taken))
+            slot = self.slot[interval] = self.free.pop()
+            self.slots[:, slot] = interval, self.due[ids[0]]
+            self.queues[interval] = Queue(self.due)
+        self.queues[interval].ids.append(ids)
+        self.count += ids.size
+
+    def members(self) -> Ids:
+        """Everyone here, in no particular order."""
+        queues = [queue.ids.view() for queue in self.queues.values()]
+        return np.concatenate([np.empty(0, np.int64), *queues]).astype(np.int64)
 
     def _sorted(self, ids: Ids) -> Ids:
         keys = by_due(ids, self.due, self.seed)
@@ -130,10 +164,19 @@ class Backlog:
         return untag(keys, self.seed)
 
     def check_valid(self) -> None:
-        """Assert the order of every queue, and the count over them."""
+        """Assert the order of every queue, the count over them, and what is noted of their heads."""
+        assert self.slot.keys() == self.queues.keys(), "a queue has no slot, or a slot no queue"
+        assert np.count_nonzero(self.slots[1] < NEVER) == len(self.queues), "a free slot looks taken"
         assert self.count == sum(len(queue.ids) for queue in self.queues.values()), "the count disagrees"
         for interval, queue in self.queues.items():
             ids = queue.ids.view().astype(np.int64)
             keys = by_due(ids, self.due, self.seed)
             assert np.all(keys[1:] > keys[:-1]), "a queue is out of order"
+            assert self.slots[:, self.slot[interval]].tolist() == [interval, self.due[ids[0]]], "a head was not noted"
             assert interval == UNSEEN or np.all(self.interval[ids] == interval), "an id is in the wrong queue"
+
+
+def _overdue(step: int, due: int, interval: int) -> int:
+    # (t − t_last)/I = 1 + (t − d)/I. Two such fractions with I ≤ 2**30 differ by 2**-60 or more, so their integer
+    # parts after 60 shifts are in the order of the fractions, and equal only where those are.
+    return ((step - due) << 60) // max(interval, 1)

@@ -39,4 +39,7 @@ class Column:
         """Take ids from the front."""
         taken = self.view(count).astype(np.int64)
         self._start += count
+        if self._start > len(self) // 4 + 64:  # what has left is given back, before it is a quarter of what is here
+            self._ids = self.view().copy()
+            self._start, self._stop = 0, self._ids.size
         return taken

@@ -13,7 +13,7 @@ A reader trusts nothing. `state.json` must be, byte for byte, what we would writ
 the right check. The header of the columns file must be the very bytes that we would write for a state of that
 size. Each column must have its checksum. So no damage is ever read as if it were right.
 
-While a process writes through a mapping, `state.json` says so (its checksums are null) until `seal` puts them
+While a process writes through a mapping, `state.json` says so (its checksums are null) until `close` puts them
 back: a state whose writer was killed is told from a whole one.
 """
 
@@ -134,8 +134,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+_NAME = re.compile(r"columns-\d+\.safetensors")
 _FIELDS: dict[str, Callable[[Any], bool]] = {
-    "file": lambda v: isinstance(v, str) and re.fullmatch(r"columns-\d+\.safetensors", v) is not None,
+    "file": lambda v: isinstance(v, str) and _NAME.fullmatch(v) is not None,
     "old": lambda v: type(v) is int and v >= 0,
     "new": lambda v: type(v) is int and v >= 0,
     "identity": lambda v: type(v) is bool,
@@ -150,15 +151,26 @@ _RESTORE = "Restore the state from a snapshot that is whole, such as the newest 
 
 def next_name(folder: Path) -> str:
     """A columns file's name that no earlier save in this folder has used."""
-    taken = [int(p.stem.removeprefix("columns-")) for p in folder.glob("columns-*.safetensors")]
-    return f"columns-{max(taken, default=-1) + 1}.safetensors"
+    return f"columns-{max(map(_number, _columns_files(folder)), default=-1) + 1}.safetensors"
+
+
+def _columns_files(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("columns-*.safetensors") if _NAME.fullmatch(path.name)]
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.removeprefix("columns-"))
 
 
 def allocate(path: Path, layout: Layout) -> None:
-    """A new columns file of the right size, all zeros, which the disk need not hold until they are written."""
+    """A new columns file of the right size, all zeros, with its room on the disk taken now and not while training."""
     with path.open("xb") as file:
         file.write(header(layout))
-        file.truncate(size(layout))
+        file.flush()
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size(layout))
+        else:
+            file.truncate(size(layout))
 
 
 def write_columns(path: Path, columns: Mapping[str, Array]) -> dict[str, int]:
@@ -215,7 +227,7 @@ def verify(path: Path, columns: Columns, expected: Mapping[str, int]) -> None:
 
 def sweep(folder: Path, keep: str) -> None:
     """Remove the columns files that `state.json` no longer names; a mapping that is still open keeps its own."""
-    for path in folder.glob("columns-*.safetensors"):
+    for path in _columns_files(folder):
         if path.name != keep:
             path.unlink(missing_ok=True)
 
@@ -245,12 +257,15 @@ class Lock:
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self.release()
             raise LockedError(
-                f"{what} is being written by another process. Wait until it has ended, or work on a copy of its "
-                "newest checkpoint."
+                f"{what} is being written by another process, or is still open in this one. Wait until that has "
+                "ended, close it, or work on a copy of its newest checkpoint."
             ) from None
+        except OSError:
+            self.release()
+            raise
         _held.add(self)
 
     def release(self) -> None:
@@ -281,35 +296,31 @@ class Writer:
         self.folder = folder
         self.lock = Lock(folder / "lock", f"The review state in {folder}")
         self.columns: Columns = {}
-        self._name = ""
-        self._rows = (0, 0)
+        self._manifest: dict[str, Any] = {}
         self._process = os.getpid()
 
     def take_over(self, manifest: Mapping[str, Any], columns: Columns) -> None:
-        """Go on with columns that were just verified; from here until `close`, nobody vouches for them."""
-        self.columns, self._name = columns, manifest["file"]
-        self._rows = (manifest["old"], manifest["new"])
-        self._vouch(None)
+        """Write through these columns from now on; until `close`, nobody vouches for them."""
+        self.columns, self._manifest = columns, {**manifest, "checksums": None}
+        write_manifest(self.folder, self._manifest)
+        sweep(self.folder, manifest["file"])
 
-    def allocate(self, layout: Layout, old: int, new: int) -> Columns:
-        """Fresh columns in a new file, which takes the place of whatever state the folder held."""
-        self._name, self._rows = next_name(self.folder), (old, new)
-        allocate(self.folder / self._name, layout)
-        self.columns = map_columns(self.folder / self._name, layout, "r+")
-        self._vouch(None)
-        sweep(self.folder, self._name)
-        return self.columns
+    def allocate(self, layout: Layout) -> tuple[str, Columns]:
+        """A new columns file beside the present one, and its mapped columns; `take_over` puts it in place."""
+        name = next_name(self.folder)
+        allocate(self.folder / name, layout)
+        return name, map_columns(self.folder / name, layout, "r+")
 
     def close(self) -> None:
-        """Vouch for the columns as they are now, and let go. Harmless twice, and in a forked child."""
-        if self._process == os.getpid() and self.columns:
-            self._vouch(checksums(self.columns))
-        self.columns = {}
-        self.lock.release()
-
-    def _vouch(self, sums: Mapping[str, int] | None) -> None:
-        identity = "identity" in self.columns
-        write_manifest(self.folder, describe(self._name, *self._rows, identity=identity, checksums=sums))
+        """Vouch for the columns as they are now, and let go. Harmless twice, in a forked child, without a folder."""
+        try:
+            if self._process == os.getpid() and self.columns and self.folder.exists():
+                with (self.folder / self._manifest["file"]).open("rb+") as file:
+                    os.fsync(file.fileno())
+                write_manifest(self.folder, {**self._manifest, "checksums": checksums(self.columns)})
+        finally:
+            self.columns = {}
+            self.lock.release()
 
 
 def describe(

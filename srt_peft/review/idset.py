@@ -86,9 +86,11 @@ class IdSet:
         """
         if k == 0:
             return np.empty(0, dtype=np.int64)
-        most = 4 * k >= (self.count if among is None else among)
+        among = self.count if among is None else among
+        most = 4 * k >= among
         found = np.empty(0, dtype=np.int64)
-        for ranks in [shuffled(self.count, random)] if most else walk(self.count, random, k + 32):
+        block = -(-(k + 32) * self.count // among)
+        for ranks in [shuffled(self.count, random)] if most else walk(self.count, random, block):
             if admit is None:
                 found = np.concatenate([found, ranks])
             else:
@@ -102,6 +104,10 @@ class IdSet:
     def all(self) -> Ids:
         """Every member, in ascending order."""
         return self.select(np.arange(self.count))
+
+    def mask(self, size: int) -> NDArray[np.bool_]:
+        """Which of the ids below `size` are members."""
+        return np.unpackbits(self.words.view(np.uint8), count=size, bitorder="little").view(np.bool_)
 
     def check_valid(self) -> None:
         """Assert that the counts agree with the bits."""

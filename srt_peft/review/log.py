@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from srt_peft.errors import DamagedError, StateError, VersionError
+from srt_peft.errors import DamagedError, OptionError, StateError, VersionError
 from srt_peft.review.files import Lock
 
 RECORD = np.dtype(
@@ -35,6 +35,8 @@ class ReviewLog:
 
     def __init__(self, path: str | Path, mode: str = "r") -> None:
         """Open to read (`r`), or to append (`a`), which makes the file where there is none."""
+        if mode not in ("r", "a"):
+            raise OptionError("ReviewLog", [f"mode = {mode!r}: expected 'r' to read or 'a' to append"])
         self.path = Path(path)
         self._lock: Lock | None = None
         self._descriptor: int | None = None
@@ -49,8 +51,10 @@ class ReviewLog:
         except StateError:
             self.close()
             raise
+        records = self.records()
+        self._last = int(records["step"][-1]) if records.size else -1
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, _HEAD_BYTES + len(self) * RECORD.itemsize)
+            os.ftruncate(self._descriptor, _HEAD_BYTES + records.nbytes)
 
     def _check_head(self) -> None:
         try:
@@ -76,7 +80,7 @@ class ReviewLog:
         return (self.path.stat().st_size - _HEAD_BYTES) // RECORD.itemsize
 
     def append(self, step: int, ids: ArrayLike, signal: ArrayLike, quality: ArrayLike, n_old: int) -> None:
-        """Write one step's reviews, in one go."""
+        """Write one step's reviews: all of them, or none. A step that is logged again replaces what was there."""
         ids = np.asarray(ids)
         rows = np.zeros(max(ids.size, 1), dtype=RECORD)
         rows["step"] = step
@@ -85,9 +89,21 @@ class ReviewLog:
             rows["pool"] = ids >= n_old
         else:
             rows["id"], rows["signal"] = NOBODY, np.nan
+        descriptor = self._writable()
+        if step <= self._last:
+            self.truncate(step)
+        before = os.fstat(descriptor).st_size
         view = memoryview(rows.tobytes())
-        while view:
-            view = view[os.write(self._writable(), view) :]
+        try:
+            while view:
+                view = view[os.write(descriptor, view) :]
+        except BaseException as error:
+            os.ftruncate(descriptor, before)
+            if isinstance(error, OSError):
+                message = f"{self.path} could not be written ({error.strerror}); it is as it was before step {step}."
+                raise StateError(message) from error
+            raise
+        self._last = step
 
     def flush(self) -> None:
         """Have all that was appended on the disk."""
@@ -95,20 +111,19 @@ class ReviewLog:
 
     def truncate(self, step: int) -> int:
         """Drop what was logged at `step` and after, as a run that goes on from there will log it again; how much."""
-        records = self.records()
-        keep = int(np.searchsorted(records["step"], step, side="left"))
-        dropped = records.size - keep
-        del records
-        if dropped:
+        steps = self.records()["step"]
+        keep = int(np.searchsorted(steps, step, side="left"))
+        if keep < steps.size:
             os.ftruncate(self._writable(), _HEAD_BYTES + keep * RECORD.itemsize)
-        return dropped
+            self._last = int(steps[keep - 1]) if keep else -1
+        return int(steps.size) - keep
 
     def records(self) -> NDArray[Any]:
-        """Every whole record so far, memory-mapped: an array with the fields of RECORD."""
-        count = len(self)
-        if count == 0:
-            return np.empty(0, dtype=RECORD)
-        return np.memmap(self.path, dtype=RECORD, mode="r", offset=_HEAD_BYTES, shape=(count,))
+        """Every whole record so far: an array with the fields of RECORD, read into memory."""
+        # Not mapped: a mapping of a file that its writer truncates would end this process.
+        with self.path.open("rb") as file:
+            file.seek(_HEAD_BYTES)
+            return np.fromfile(file, dtype=RECORD)
 
     def counts(self) -> tuple[int, NDArray[np.int64]]:
         """(first step, how many old and new examples were reviewed at each step from there on)."""

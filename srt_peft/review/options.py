@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import reprlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -69,6 +70,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list)):
         return tuple(map(_plain, value))
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
     if isinstance(value, np.floating):
         return float(str(value))  # the decimal that was written: float32(0.2) is 0.2
     return int(value) if isinstance(value, np.integer) else value
@@ -88,7 +91,7 @@ def _whole(value: Any) -> bool:
 
 def _real(value: Any) -> bool:
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    return number and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _among(names: Iterable[str]) -> Callable[[Any], bool]:
@@ -121,6 +124,7 @@ def _counts(value: Any) -> bool:
     whole = _between(0, MAX_EXAMPLES)
     return value is None or (
         isinstance(value, (tuple, list))
+        and len(value) > 0
         and all(isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(whole, pair)) for pair in value)
     )
 
@@ -159,12 +163,17 @@ def faults(**settings: Any) -> list[str]:
         if name not in RULES:
             lines.append(f"{name}: no such option{did_you_mean(name, RULES)}; known are {', '.join(RULES)}")
         elif not RULES[name][0](value):
-            lines.append(f"{name} = {value!r}: expected {RULES[name][1]}")
+            lines.append(f"{name} = {reprlib.repr(value)}: expected {RULES[name][1]}")
     return lines or _clashes(settings)
 
 
 def _clashes(settings: Mapping[str, Any]) -> list[str]:
     lines = []
+    if settings.get("old", 0) + settings.get("new", 0) > MAX_EXAMPLES:
+        lines.append(f"old and new together are more than the {MAX_EXAMPLES} examples that a state can hold")
+    most = max((sum(pair) for pair in settings.get("counts") or ()), default=0)
+    if most > settings.get("batch_size", most):
+        lines.append(f"counts ask for {most} examples at a step, and batch_size is {settings['batch_size']}")
     ease, least = (settings.get(name, getattr(Options, name)) for name in ("initial_ease", "min_ease"))
     if ease < least:
         lines.append(f"initial_ease = {ease!r} lies below min_ease = {least!r}: expected it to be at least that")

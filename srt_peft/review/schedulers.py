@@ -1,15 +1,4 @@
-"""draw() and review(): the paper's scheduler and its rivals, behind one face.
-
-    name       draws                                                    after a review
-    srt        from the due: ⌊ρB⌋ old slots, the rest new               SM-2
-    leitner    the same                                                 boxes: up one when recalled, else the first
-    uniform    ⌊ρB⌋ old and the rest new, whoever was reviewed when     SM-2, for the record
-    cpt        new examples only                                        SM-2, for the record
-    ppl        as uniform, but the highest last signal of each pool     SM-2, for the record
-    match      as uniform, with another log's old and new counts        SM-2, for the record
-
-All of them keep the review state, so that a run may go on under another scheduler. They differ in three things,
-which `SCHEDULERS` lists: how the batch is shared out, which agendas there are, and the rule of a review.
+"""draw() and review(): one face for all schedulers. `kinds` says what tells them apart.
 
 A draw is a pure function of (seed, t, review state): the agendas are built from the state alone, and chance
 from the seed and the step. So nothing but the state is ever saved.
@@ -18,21 +7,24 @@ from the seed and the step. So nothing but the state is ever saved.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from srt_peft.errors import DamagedError, OptionError, ProtocolError, StateError, did_you_mean
 from srt_peft.review import files, sm2
-from srt_peft.review.agenda import Agenda, Anyone, Due, Hardest, Overdue, Pool, Rounds
+from srt_peft.review.agenda import Agenda, Pool
 from srt_peft.review.chance import Ids
+from srt_peft.review.kinds import SCHEDULERS, as_counted
 from srt_peft.review.log import ReviewLog
 from srt_peft.review.options import Options, faults, hundredths, plain
-from srt_peft.review.state import MAX_VISITS, ReviewState
+from srt_peft.review.rows import MAX_VISITS
+from srt_peft.review.state import ReviewState
 
 _LOGGER = logging.getLogger("srt_peft")
 
@@ -62,75 +54,6 @@ class Review:
     """How many signals were no finite number, and counted as q = 0."""
 
 
-# --- what tells the schedulers apart ----------------------------------------------------------------------------
-
-Counts = tuple[int, int]
-
-
-def by_fraction(options: Options, _step: int, available: Counts) -> Counts:
-    """The paper's shares. b_old = min(due old, ⌊ρB⌋), b_new = min(due new, B − b_old); the rest goes to old."""
-    old, new = available
-    b_old = min(old, options.old_slots)
-    b_new = min(new, options.batch_size - b_old)
-    return min(old, options.batch_size - b_new), b_new
-
-
-def new_only(options: Options, _step: int, available: Counts) -> Counts:
-    """Naive continual pre-training: the whole batch is new, whatever ρ says."""
-    return 0, min(available[1], options.batch_size)
-
-
-def as_counted(options: Options, step: int, available: Counts) -> Counts:
-    """As many old and new ones as another scheduler drew at this step."""
-    counts = options.counts or ()
-    if step >= len(counts):
-        raise ProtocolError(
-            f"match has counts for the steps 0 to {len(counts) - 1}, and step {step} was asked for. Give the counts "
-            "of a log that is long enough, or end the run there."
-        )
-    old, new = counts[step]
-    return min(old, available[0]), min(new, available[1])
-
-
-def leitner(
-    ease: ArrayLike,
-    repetitions: ArrayLike,
-    _interval: ArrayLike,
-    quality: ArrayLike,
-    *,
-    min_ease: int,  # noqa: ARG001 - boxes have no ease; it is kept as it is
-    max_interval: int | None,
-) -> sm2.Columns:
-    """Leitner's boxes: n counts them, box n returns after 2ⁿ⁻¹ steps, a lapse goes back to the first."""
-    passed = np.asarray(quality) >= sm2.PASSING
-    n = np.where(passed, np.minimum(np.asarray(repetitions, dtype=np.int64) + 1, sm2.MAX_REPETITIONS), 0)
-    interval = np.left_shift(1, np.clip(n - 1, 0, 30))
-    return np.asarray(ease, dtype=np.int64), n, np.minimum(interval, sm2.longest(max_interval))
-
-
-_ANYONE: dict[str, type[Agenda]] = {"uniform": Anyone, "epoch": Rounds}
-_DUE: dict[str, type[Agenda]] = {"uniform": Due, "overdue": Overdue}
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One row of the table: a scheduler's shares, its agendas by the order that is asked for, and its rule."""
-
-    share: Callable[[Options, int, Counts], Counts]
-    agendas: Mapping[str, type[Agenda]]
-    rule: Callable[..., sm2.Columns] = sm2.review
-
-
-SCHEDULERS = {
-    "srt": Kind(by_fraction, _DUE),
-    "leitner": Kind(by_fraction, _DUE, leitner),
-    "uniform": Kind(by_fraction, _ANYONE),
-    "cpt": Kind(new_only, _ANYONE),
-    "ppl": Kind(by_fraction, {"uniform": Hardest}),
-    "match": Kind(as_counted, _ANYONE),
-}
-
-
 # --- the scheduler ----------------------------------------------------------------------------------------------
 
 
@@ -150,31 +73,35 @@ class Scheduler:
         self._index()
 
     def _index(self) -> None:
-        self._pools = tuple(Pool(self.state, number, self.options.seed) for number in (0, 1))
+        seed, stagger = self.options.seed, self.options.stagger
+        self._pools = tuple(Pool(self.state, number, seed=seed, stagger=stagger) for number in (0, 1))
         old, new = (self._kind.agendas[order](p) for order, p in zip(self.options.orders, self._pools, strict=True))
         self._agendas = (old, new)
         self._revision = self.state.revision
 
     def draw(self) -> Draw:
         """The ids of the next step's global batch; to be reviewed before the next draw."""
-        if self._drawn is not None:
+        state = self.state.writable()
+        if self._drawn is not None and self._revision == state.revision:
             raise ProtocolError(
                 f"draw() was called again before step {self._drawn.step} was reviewed. The usual cause is prefetching: "
                 "a DataLoader with workers, or one that accelerate has prepared, fetches the next batch while this one "
                 "is trained on. Use num_workers=0, do not prepare the loader, and call review(draw.ids, nll) once a "
                 "step before the next draw()."
             )
-        step = self.state.step
+        step = state.step
         if step > sm2.MAX_STEP:
             raise ProtocolError(f"the clock stands at step {step}, past the last that can be drawn ({sm2.MAX_STEP}).")
-        if self._revision != self.state.revision:
+        if self._revision != state.revision:
             self._index()
+        self._drawn, self._revision = None, -1  # interrupted from here on, the next draw builds its index anew
         old, new = self._agendas
         due = (old.count(step), new.count(step))
         available = (old.total(), new.total()) if self.options.underfull == "ahead" else due
         b_old, b_new = self._kind.share(self.options, step, available)
         ids = np.concatenate([self._take(0, b_old, due[0], step), self._take(1, b_new, due[1], step)])
-        self._drawn = Draw(step, ids, b_old, due)
+        ids.flags.writeable = False
+        self._drawn, self._revision = Draw(step, ids, b_old, due), state.revision
         return self._drawn
 
     def _take(self, number: int, wanted: int, due: int, step: int) -> Ids:
@@ -189,13 +116,11 @@ class Scheduler:
 
         The ids are those of the draw, all of them, once each, in any order.
         """
+        columns = self.state.writable().columns
         drawn, order, signal = self._expected(ids, nll)
         step, rows = drawn.step, drawn.ids
         finite = np.isfinite(signal)
         quality = self.options.quality(signal)
-        if self.log is not None:
-            self.log.append(step, rows, signal, quality, self.state.n_old)
-        columns = self.state.columns
         ease, repetitions, interval = self._kind.rule(
             columns["ease"][rows],
             columns["repetitions"][rows],
@@ -204,17 +129,30 @@ class Scheduler:
             min_ease=hundredths(self.options.min_ease),
             max_interval=self.options.max_interval,
         )
-        columns["ease"][rows] = ease
-        columns["repetitions"][rows] = repetitions
-        columns["interval"][rows] = interval
-        columns["due"][rows] = sm2.due(step, interval)
-        columns["signal"][rows] = np.where(finite, signal, np.float32(np.inf))
-        columns["visits"][rows] = np.minimum(columns["visits"][rows].astype(np.int64) + 1, MAX_VISITS)
-        self.state.step = step + 1
-        self._drawn = None
-        for agenda, pool, part in zip(self._agendas, self._pools, np.split(rows, [drawn.n_old]), strict=True):
+        after = {
+            "ease": ease,
+            "repetitions": repetitions,
+            "interval": interval,
+            "due": sm2.due(step, interval),
+            "signal": np.where(finite, signal, np.float32(np.inf)),
+            "visits": np.minimum(columns["visits"][rows].astype(np.int64) + 1, MAX_VISITS),
+        }
+        if self.log is not None:
+            self.log.append(step, rows, signal, quality, self.state.n_old)
+        self._apply(drawn, after)
+        return _reviewed(step, quality, order, finite)
+
+    def _apply(self, drawn: Draw, after: Mapping[str, NDArray[Any]]) -> None:
+        """Write what a review changes. While it does, the clock is negative: interrupted, the state is refused."""
+        columns, revision = self.state.columns, self._revision
+        self._drawn, self._revision = None, -1
+        columns["clock"][0] = -1 - drawn.step
+        for name, values in after.items():
+            columns[name][drawn.ids] = values
+        columns["clock"][0] = drawn.step + 1
+        for agenda, pool, part in zip(self._agendas, self._pools, np.split(drawn.ids, [drawn.n_old]), strict=True):
             agenda.put(part - pool.first)
-        return self._reviewed(step, quality, order, finite)
+        self._revision = revision
 
     def _expected(self, ids: ArrayLike, nll: ArrayLike) -> tuple[Draw, Ids | slice, NDArray[np.float32]]:
         """The draw under way, where each of its ids stands in `ids`, and the signals in the order of the draw."""
@@ -229,7 +167,7 @@ class Scheduler:
         if self._revision != self.state.revision:
             raise ProtocolError(
                 f"the state was changed (grown, or examples suspended or revived) between the draw of step "
-                f"{drawn.step} and its review. Change it before a draw, or after its review."
+                f"{drawn.step} and its review. That draw is void: call draw() again, and review what it gives."
             )
         given, signal = _arrays("review()", ids, nll)
         if given.shape != signal.shape or given.ndim != 1:
@@ -244,21 +182,9 @@ class Scheduler:
             raise ProtocolError(_difference(drawn, given))
         return drawn, order, signal[order]
 
-    def _reviewed(self, step: int, quality: NDArray[np.int64], order: Ids | slice, finite: NDArray[np.bool_]) -> Review:
-        given = np.empty_like(quality)
-        given[order] = quality
-        not_finite = int(np.count_nonzero(~finite))
-        if not_finite:
-            _LOGGER.warning(
-                "step %d: %d of %d signals were not finite numbers and counted as not recalled (q = 0)",
-                step,
-                not_finite,
-                finite.size,
-            )
-        return Review(step, given, int(np.count_nonzero(quality < sm2.PASSING)), not_finite)
-
     def prime(self, ids: ArrayLike, nll: ArrayLike) -> None:
         """Note signals of a scoring pass, such as the base model's, without a review: `ppl` starts from them."""
+        columns = self.state.writable().columns
         rows, signal = _arrays("prime()", ids, nll)
         if self._drawn is not None:
             raise ProtocolError(f"prime() was called while step {self._drawn.step} is drawn and not yet reviewed.")
@@ -268,55 +194,76 @@ class Scheduler:
             raise ProtocolError(
                 f"prime() got ids from {rows.min()} to {rows.max()}; there are 0 to {self.state.n - 1}."
             )
-        self.state.columns["signal"][rows] = np.where(np.isfinite(signal), signal, np.float32(np.inf))
+        columns["signal"][rows] = np.where(np.isfinite(signal), signal, np.float32(np.inf))
         self.state.revision += 1
 
     # --- saving -----------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> None:
         """Write the state and the settings to a folder, from which `load_scheduler` goes on as if nothing happened."""
-        self.state.snapshot(folder, scheduler=self._settings())
         if self.log is not None:
             self.log.flush()
+        self.state.snapshot(folder, scheduler=self._settings())
 
     def state_dict(self) -> dict[str, Any]:
         """The same as `save`, in memory: settings, and a copy of each column."""
-        columns = {name: column.copy() for name, column in self.state.columns.items()}
+        columns = {name: column.copy() for name, column in self.state.whole().columns.items()}
         return {"scheduler": self._settings(), "n_old": self.state.n_old, "columns": columns}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over a `state_dict` of a scheduler with the same settings and pools; a draw under way is forgotten."""
+        """Take over a `state_dict` of a scheduler with the same settings and examples; a draw under way is forgotten.
+
+        A log is truncated to the step that is taken over.
+        """
         try:
-            settings, n_old, columns = saved["scheduler"], saved["n_old"], saved["columns"]
-            theirs = {"scheduler": settings["name"], **settings["options"]}
-        except (KeyError, TypeError) as error:
-            raise DamagedError(f"this is no state_dict of a scheduler: it lacks {error}.") from None
+            settings, n_old, columns = saved["scheduler"], saved["n_old"], dict(saved["columns"])
+            theirs = {"scheduler": settings["name"], **plain(settings["options"])}
+            columns = {name: np.array(column) for name, column in columns.items()}
+            n = len(columns["due"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedError(f"this is no state_dict of a scheduler ({type(error).__name__}: {error}).") from None
+        changed = self._differences(theirs, (n_old, n - n_old), columns)
+        if changed:
+            raise OptionError("load_state_dict: the scheduler was made with other settings or examples", changed)
+        ReviewState(columns, n_old, folder=None, writer=None).check_valid()
+        live = self.state.columns  # whatever is in it, even after a review that was interrupted
+        live["clock"][0] = -1
+        for name in columns.keys() - {"clock"}:
+            live[name][...] = columns[name]
+        live["clock"][0] = columns["clock"][0]
+        self._drawn = None
+        self.state.revision += 1
+        if self.log is not None:
+            self.log.truncate(self.state.step)
+
+    def _differences(self, theirs: Mapping[str, Any], sizes: tuple[Any, Any], columns: files.Columns) -> list[str]:
         ours = {"scheduler": self.name, **self.options.as_dict()}
         changed = [
             f"{name} is {value!r} here and {theirs.get(name)!r} in the saved state"
             for name, value in ours.items()
             if value != theirs.get(name)
         ]
-        here, there = (self.state.n_old, self.state.n_new), (n_old, columns["due"].size - n_old)
-        if here != there:
-            changed.append(f"(old, new) is {here} here and {there} in the saved state")
-        if changed:
-            raise OptionError("load_state_dict: the scheduler was made with other settings", changed)
-        with ReviewState({k: np.array(v) for k, v in columns.items()}, n_old, folder=None, writer=None) as incoming:
-            incoming.check_valid()
-            for name, column in self.state.columns.items():
-                column[...] = incoming.columns[name]
-        self._drawn = None
-        self.state.revision += 1
+        here = (self.state.n_old, self.state.n_new)
+        if here != sizes:
+            changed.append(f"(old, new) is {here} here and {sizes} in the saved state")
+        kinds = [{k: (c.dtype, c.shape) for k, c in state.items()} for state in (self.state.columns, columns)]
+        if not changed and kinds[0] != kinds[1]:
+            wrong = sorted(k for k in kinds[0] | kinds[1] if kinds[0].get(k) != kinds[1].get(k))
+            changed.append(f"the columns {', '.join(wrong)} are not of the types and sizes that they have here")
+        elif not changed and not np.array_equal(self.state.columns.get("identity", 0), columns.get("identity", 0)):
+            changed.append("the content hashes (identity) are those of other examples")
+        return changed
 
     def _settings(self) -> dict[str, Any]:
         return {"name": self.name, "options": self.options.as_dict()}
 
     def close(self) -> None:
         """Close a live state in a folder, and the log; harmless twice."""
-        self.state.close()
-        if self.log is not None:
-            self.log.close()
+        try:
+            self.state.close()
+        finally:
+            if self.log is not None:
+                self.log.close()
 
     def __enter__(self) -> Scheduler:
         return self
@@ -324,12 +271,29 @@ class Scheduler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise ProtocolError(
+            "a scheduler is not copied or pickled: a copy would draw on its own, as a data-loading worker's does. Use "
+            "num_workers=0, and state_dict() or save(folder) to keep a scheduler's state."
+        )
+
     def check_valid(self) -> None:
         """Raise or assert if the state breaks its rules, or an agenda disagrees with the state."""
         self.state.check_valid()
         if self._drawn is None and self._revision == self.state.revision:
-            for agenda in self._agendas:
+            for agenda, pool in zip(self._agendas, self._pools, strict=True):
                 agenda.check_valid()
+                assert np.array_equal(np.sort(agenda.members()), np.flatnonzero(pool.active())), "somebody is missing"
+
+
+def _reviewed(step: int, quality: NDArray[np.int64], order: Ids | slice, finite: NDArray[np.bool_]) -> Review:
+    given = np.empty_like(quality)
+    given[order] = quality
+    not_finite = int(np.count_nonzero(~finite))
+    if not_finite:
+        message = "step %d: %d of %d signals were not finite numbers and counted as not recalled (q = 0)"
+        _LOGGER.warning(message, step, not_finite, finite.size)
+    return Review(step, given, int(np.count_nonzero(quality < sm2.PASSING)), not_finite)
 
 
 def _arrays(what: str, ids: ArrayLike, nll: ArrayLike) -> tuple[Ids, NDArray[np.float32]]:
@@ -338,11 +302,13 @@ def _arrays(what: str, ids: ArrayLike, nll: ArrayLike) -> tuple[Ids, NDArray[np.
     if given.size and given.dtype.kind not in "iu":
         raise ProtocolError(f"{what} got ids of dtype {given.dtype}: expected whole numbers, such as draw.ids.")
     try:
-        with np.errstate(over="ignore"):
-            signal = np.asarray(nll, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            signal = np.asarray(nll).astype(np.float32)
+    except (TypeError, ValueError, RuntimeError, Warning) as error:
         raise ProtocolError(
-            f"{what} got signals that are no numbers ({error}): expected NLL in nats, as floats."
+            f"{what} got signals that are no numbers ({error}): expected NLL in nats, as floats; from a torch tensor, "
+            "nll.detach().float().cpu()."
         ) from None
     return given.astype(np.int64), signal
 
@@ -385,18 +351,24 @@ def make_scheduler(
     if isinstance(options.get("counts"), ReviewLog):
         first, table = options["counts"].counts()
         options["counts"] = [(0, 0)] * first + table.tolist()
-    settings = {"batch_size": batch_size, **options}
+    settings = plain({"batch_size": batch_size, **options})
     checked = _checked(name, {"old": old, "new": new, **settings}, "make_scheduler")
     made = Options(**{key: checked[key] for key in settings})
-    state = ReviewState.create(
-        checked["old"],
-        checked["new"],
-        folder=folder,
-        initial_ease=made.initial_ease,
-        stagger=made.stagger,
-        identity=identity,
-    )
-    return Scheduler(name, made, state, _appending(log, 0))
+    opened = _appending(log, None)
+    try:
+        state = ReviewState.create(
+            checked["old"],
+            checked["new"],
+            folder=folder,
+            initial_ease=made.initial_ease,
+            stagger=made.stagger,
+            identity=identity,
+        )
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        raise
+    return Scheduler(name, made, state, opened)
 
 
 def load_scheduler(
@@ -413,13 +385,20 @@ def load_scheduler(
             f"{snapshot} holds a review state without a scheduler. ReviewState.open reads it; load_scheduler takes a "
             "folder that Scheduler.save wrote."
         )
-    options = Options(**_checked(settings["name"], settings["options"], f"the scheduler saved in {snapshot}"))
-    state = ReviewState.restore(snapshot, folder)
-    return Scheduler(settings["name"], options, state, _appending(log, state.step))
+    what = f"the scheduler saved in {snapshot}"
+    options = Options(**_checked(settings["name"], plain(settings["options"]), what))
+    opened = _appending(log, ReviewState.open(snapshot).step)
+    try:
+        state = ReviewState.restore(snapshot, folder)
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        raise
+    return Scheduler(settings["name"], options, state, opened)
 
 
-def _checked(name: str, settings: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The settings in plain values, once they are known to be right for this scheduler."""
+def _checked(name: str, settings: dict[str, Any], what: str) -> dict[str, Any]:
+    """The settings, once they are known to be right for this scheduler."""
     found = faults(**settings)
     kind = SCHEDULERS.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -433,12 +412,20 @@ def _checked(name: str, settings: Mapping[str, Any], what: str) -> dict[str, Any
             found.append("counts: the scheduler 'match' needs them, a pair (old, new) a step, and no other takes them")
     if found:
         raise OptionError(what, found)
-    return plain(settings)
+    return settings
 
 
-def _appending(path: str | Path | None, step: int) -> ReviewLog | None:
+def _appending(path: str | Path | None, step: int | None) -> ReviewLog | None:
+    """The log at `path`, cut to `step`; without a step, a log that must be empty."""
     if path is None:
         return None
     log = ReviewLog(path, "a")
-    log.truncate(step)
+    if step is None and len(log):
+        log.close()
+        raise StateError(
+            f"{path} holds the reviews of another run, which a new scheduler would lose. Go on from that run's "
+            "snapshot with load_scheduler(snapshot, log=…), or name another file."
+        )
+    if step is not None:
+        log.truncate(step)
     return log

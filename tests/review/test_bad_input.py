@@ -98,15 +98,17 @@ BAD_OPTIONS = [
     ({"initial_ease": 2.505}, "initial_ease = 2.505"),
     ({"initial_ease": float("inf")}, "initial_ease = inf"),
     ({"min_ease": 2.6}, "initial_ease = 2.5 lies below min_ease = 2.6"),
-    ({"thresholds": [50, 40, 30, 20, 10]}, "thresholds = [50, 40, 30, 20, 10]: expected five positive numbers"),
-    ({"thresholds": [1, 2, 3, 4]}, "thresholds = [1, 2, 3, 4]"),
-    ({"thresholds": [1, 2, 3, 4, float("nan")]}, "thresholds = [1, 2, 3, 4, nan]"),
-    ({"thresholds": np.ones(5)}, "thresholds = array("),
+    ({"thresholds": [50, 40, 30, 20, 10]}, "thresholds = (50, 40, 30, 20, 10): expected five positive numbers"),
+    ({"thresholds": [1, 2, 3, 4]}, "thresholds = (1, 2, 3, 4)"),
+    ({"thresholds": [1, 2, 3, 4, float("nan")]}, "thresholds = (1, 2, 3, 4, nan)"),
+    ({"thresholds": np.ones(5)}, "thresholds = (1.0, 1.0"),
+    ({"alpha": 10**400}, "alpha = 1000"),
+    ({"old": 2**30, "new": 2**30}, "old and new together are more than the 2147483647 examples"),
     ({"alpha": 0}, "alpha = 0: expected a number above 0"),
     ({"alpha": float("nan")}, "alpha = nan"),
     ({"max_interval": 0}, "max_interval = 0"),
     ({"underfull": "full"}, "underfull = 'full': expected 'short'"),
-    ({"underfull": np.ones(2)}, "underfull = array("),
+    ({"underfull": np.ones(2)}, "underfull = (1.0, 1.0)"),
     ({"order": "random"}, "order = 'random': expected 'uniform', 'overdue' or 'epoch'"),
     ({"order": "epoch"}, "order = 'epoch': the scheduler 'srt' knows only 'uniform', 'overdue'"),
     ({"order": {"old": "uniform", "young": "uniform"}}, "order = {'old': 'uniform', 'young': 'uniform'}"),
@@ -192,7 +194,7 @@ def test_a_state_dict_of_other_settings_is_refused():
     assert "scheduler is 'uniform' here and 'srt' in the saved state" in str(error.value)
     assert "batch_size is 3 here and 2 in the saved state" in str(error.value)
     assert "(old, new) is (4, 5) here and (4, 4) in the saved state" in str(error.value)
-    for foreign in ({}, {"scheduler": {}, "n_old": 3, "columns": {}}, None, 3):
+    for foreign in ({}, {"scheduler": {}, "n_old": 3, "columns": {}}, None, 3, {**saved, "columns": [1]}):
         with pytest.raises(StateError, match="no state_dict of a scheduler"):
             s.load_state_dict(foreign)
 
@@ -204,6 +206,52 @@ def test_a_state_dict_that_breaks_the_rules_is_refused():
     with pytest.raises(StateError, match="the interval lies between"):
         s.load_state_dict(saved)
     s.check_valid()
+
+
+HARMS = {
+    "a column is missing": (lambda c: c.pop("ease"), "the columns ease are not of the types and sizes"),
+    "a column is short": (lambda c: c.update(ease=c["ease"][:5]), "the columns ease"),
+    "a column would be broadcast": (lambda c: c.update(ease=c["ease"][:1]), "the columns ease"),
+    "a column would be rounded": (lambda c: c.update(ease=c["ease"] + 0.7), "the columns ease"),
+    "a column would wrap": (lambda c: c.update(ease=c["ease"].astype(np.int64) + 65536), "the columns ease"),
+    "there are no hashes": (lambda c: c.pop("identity"), "the columns identity"),
+    "the hashes are others": (
+        lambda c: c["identity"].__setitem__(0, 9),
+        "the content hashes (identity) are those of other",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HARMS)
+def test_a_state_dict_that_does_not_fit_is_refused_whole(case):
+    """Before anything of it is taken over: not even the clock moves."""
+    hashes = np.zeros((18, 16), np.uint8)
+    s = make_scheduler("srt", old=9, new=9, batch_size=6, identity=hashes)
+    other = make_scheduler("srt", old=9, new=9, batch_size=6, identity=hashes)
+    other.review(other.draw().ids, [9.0] * 4)
+    saved, before = other.state_dict(), s.state_dict()
+    change, message = HARMS[case]
+    change(saved["columns"])
+    with pytest.raises(OptionError) as error:
+        s.load_state_dict(saved)
+    assert message in str(error.value)
+    after = s.state_dict()["columns"]
+    assert all(np.array_equal(after[k], v, equal_nan=k == "signal") for k, v in before["columns"].items())
+
+
+def test_going_back_takes_the_log_back_too(tmp_path):
+    """After an older state_dict the log ends where that does."""
+    with make_scheduler("srt", old=9, new=9, batch_size=6, log=tmp_path / "log") as s:
+        for step in range(6):
+            if step == 3:
+                saved = s.state_dict()
+            draw = s.draw()
+            s.review(draw.ids, np.ones(draw.ids.size))
+        s.load_state_dict(saved)
+        assert s.log.records()["step"].max() == 2
+        draw = s.draw()
+        s.review(draw.ids, np.ones(draw.ids.size))
+        s.log.check_valid()
 
 
 def test_a_state_dict_is_a_copy():
@@ -219,11 +267,36 @@ def test_a_state_dict_is_a_copy():
     assert np.array_equal(s.draw().ids, draw.ids)
 
 
-@pytest.mark.parametrize("ids", [[20], [-1], [0, 40]])
+@pytest.mark.parametrize("ids", [[20], [-1], [0, 40], [2**62], [True, False], [1.7], "a", [None], [2**70]])
 def test_suspending_who_is_not_there_is_refused(ids):
+    """By number, or by what is no number at all; a mask is not taken for the ids 0 and 1."""
     s = make_scheduler("srt", old=9, new=9, batch_size=6)
-    with pytest.raises(ProtocolError, match="is no example of this state: ids run from 0 to 17"):
+    with pytest.raises(ProtocolError, match=r"is no example of this state: ids run from 0 to 17|name no examples"):
         s.state.suspend(ids)
+    assert not s.state.suspended.any()
+
+
+def test_a_draw_before_a_change_is_void():
+    """The way out is a new draw, as the message says."""
+    s, draw = drawn()
+    s.state.suspend([0])
+    with pytest.raises(ProtocolError, match="That draw is void: call draw\\(\\) again"):
+        s.review(draw.ids, np.ones(10))
+    again = s.draw()
+    assert again.step == 0
+    s.review(again.ids, np.ones(10))
+
+
+def test_a_torch_like_tensor_that_needs_a_gradient_is_told_how():
+    class Tensor:
+        def __array__(self, dtype=None, copy=None):
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+    s, draw = drawn()
+    with pytest.raises(ProtocolError, match=r"requires grad.*nll.detach\(\).float\(\).cpu\(\)"):
+        s.review(draw.ids, Tensor())
+    with pytest.raises(ProtocolError, match="signals that are no numbers"):
+        s.review(draw.ids, np.ones(10) * 1j)
 
 
 def test_priming_wrongly_is_refused():

@@ -83,7 +83,7 @@ def test_srt_draws_uniformly_from_the_due(step):
     s = make_scheduler("srt", old=60, new=0, batch_size=6, old_fraction=1.0)
     s.state.step = step
     for seed in range(3000):
-        counts[Due(Pool(s.state, 0, seed)).take(6, step)] += 1
+        counts[Due(Pool(s.state, 0, seed=seed, stagger=5)).take(6, step)] += 1
     due = np.arange(60) % 5 <= step
     drawn = counts[due]
     assert counts[~due].sum() == 0

@@ -115,8 +115,9 @@ def test_waiting_beside_a_sorted_list(seed, start):
         assert waiting.count == len(naive)
 
 
+@pytest.mark.parametrize("intervals", [[1, 6, 12, 17, 50], range(1, 5000)])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_backlog_beside_a_sorted_list(seed):
+def test_backlog_beside_a_sorted_list(seed, intervals):
     """The longest overdue come first, by exact fractions; those never seen keep a queue of their own."""
     from fractions import Fraction
 
@@ -131,7 +132,7 @@ def test_backlog_beside_a_sorted_list(seed):
     for step in range(60):
         back = rng.permutation(np.array(sorted(free), dtype=np.int64))[: int(rng.integers(0, 40))]
         due[back] = step
-        interval[back] = rng.choice([1, 6, 12, 17, 50], back.size)
+        interval[back] = rng.choice(intervals, back.size)
         backlog.put(back)
         naive |= {i: int(interval[i]) for i in back.tolist()}
         free -= set(back.tolist())

@@ -100,6 +100,50 @@ def test_it_is_read_while_it_grows_and_survives_a_kill(tmp_path):
         assert log.records()["step"].max() == 9
 
 
+FULL = """
+import resource, signal, sys
+from srt_peft import StateError, make_scheduler
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+s = make_scheduler("srt", old=50, new=50, batch_size=20, stagger=1, log=sys.argv[1])
+s.review(s.draw().ids, [1.0] * 20)
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 + 20 * 16 + 40, resource.RLIM_INFINITY))
+draw = s.draw()
+try:
+    s.review(draw.ids, [1.0] * 20)
+except StateError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+s.review(draw.ids, [1.0] * 20)
+s.review(s.draw().ids, [1.0] * 20)
+"""
+
+
+def test_a_full_disk_leaves_log_and_state_as_they_were(tmp_path):
+    """The review is refused whole, and can be made again once there is room."""
+    command = [sys.executable, "-c", FULL, tmp_path / "log"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "could not be written (File too large); it is as it was before step 1" in out
+    log = ReviewLog(tmp_path / "log")
+    log.check_valid()
+    assert log.records()["step"].tolist() == [0] * 20 + [1] * 20 + [2] * 20
+
+
+def test_a_new_scheduler_does_not_empty_the_log_of_another(tmp_path):
+    with make_scheduler("srt", old=30, new=30, batch_size=8, log=tmp_path / "log") as s:
+        run(s, 3)
+    with pytest.raises(StateError, match="holds the reviews of another run"):
+        make_scheduler("srt", old=30, new=30, batch_size=8, log=tmp_path / "log")
+    assert len(ReviewLog(tmp_path / "log")) == 24
+
+
+def test_a_step_that_is_logged_again_replaces_the_first(tmp_path):
+    """As when a review was interrupted right after it was logged."""
+    with ReviewLog(tmp_path / "log", "a") as log:
+        for step in (0, 1, 1):
+            log.append(step, [1, 2], [0.5, 0.5], [5, 5], n_old=0)
+        assert log.records()["step"].tolist() == [0, 0, 1, 1]
+
+
 def test_foreign_and_damaged_logs_are_refused(tmp_path):
     path = tmp_path / "log"
     with pytest.raises(StateError, match="does not exist: expected a review log"):

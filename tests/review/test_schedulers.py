@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from srt_peft import load_scheduler, make_scheduler
+from srt_peft import ReviewLog, ReviewState, StateError, load_scheduler, make_scheduler
 from tests.review.twin import Twin
 
 ORDERS = {
@@ -41,6 +41,7 @@ def worlds(draw):
     }
     if name == "match":
         most = st.integers(0, 20)
+        world["batch_size"] = 40
         world["counts"] = draw(st.lists(st.tuples(most, most), min_size=STEPS, max_size=STEPS))
     return world
 
@@ -173,6 +174,21 @@ def test_released_slots():
     assert (few_new.n_old, few_new.ids.size) == (90, 100)
 
 
+def test_epochs_catch_up_with_those_who_were_visited_least():
+    """Examples that joined later, never seen, come before anyone returns, and each of them once."""
+    s = make_scheduler("uniform", old=0, new=10, batch_size=10, order="epoch")
+    for _ in range(5):
+        s.review(s.draw().ids, np.ones(10))
+    s.state.grow(new=100)
+    drawn = []
+    for _ in range(10):
+        draw = s.draw()
+        drawn += draw.ids.tolist()
+        s.review(draw.ids, np.ones(10))
+        s.check_valid()
+    assert sorted(drawn) == list(range(10, 110))
+
+
 def test_an_empty_draw_is_reviewed_and_the_clock_moves():
     """When nothing is due the batch is empty, its review is legal, and time goes on."""
     s = make_scheduler("srt", old=0, new=0, batch_size=4)
@@ -215,8 +231,6 @@ def test_ppl_asks_the_unheard_first_and_a_scoring_pass_counts_as_hearing():
 
 def test_match_repeats_the_counts_of_a_log(tmp_path):
     """An unscheduled draw with another run's realised old and new counts, step by step."""
-    from srt_peft import ReviewLog
-
     rng = np.random.default_rng(0)
     with make_scheduler("srt", old=40, new=20, batch_size=16, log=tmp_path / "log") as srt:
         sizes = []
@@ -277,6 +291,158 @@ def test_the_draws_of_a_seed_never_change():
         drawn.append(draw.ids.tolist())
         s.review(draw.ids, draw.ids % 10)
     assert drawn == PINNED
+
+
+# --- what is interrupted or mishandled --------------------------------------------------------------------------
+
+
+class Interrupting:
+    """A column in which a write is interrupted, as by Ctrl-C."""
+
+    def __init__(self, column):
+        self.column = column
+
+    def __getitem__(self, rows):
+        return self.column[rows]
+
+    def __setitem__(self, rows, values):
+        raise KeyboardInterrupt
+
+
+def test_a_review_that_is_interrupted_is_refused_and_not_applied_twice(tmp_path):
+    """Half-applied, the state is neither gone on with, nor saved, nor read as whole; a state_dict mends it."""
+    s = make_scheduler("srt", old=20, new=20, batch_size=8, folder=tmp_path / "live")
+    saved = s.state_dict()
+    draw = s.draw()
+    column = s.state.columns["visits"]
+    s.state.columns["visits"] = Interrupting(column)
+    with pytest.raises(KeyboardInterrupt):
+        s.review(draw.ids, np.ones(draw.ids.size))
+    s.state.columns["visits"] = column
+    for attempt in (s.draw, s.state_dict, lambda: s.review(draw.ids, np.ones(8)), lambda: s.save(tmp_path / "snap")):
+        with pytest.raises(StateError, match="A review of this state was interrupted"):
+            attempt()
+    s.load_state_dict(saved)
+    assert np.array_equal(s.draw().ids, draw.ids)
+    s.state.columns["clock"][0] = -1
+    s.close()
+    with pytest.raises(StateError, match="closed in the middle of a review"):
+        ReviewState.open(tmp_path / "live")
+
+
+@pytest.mark.parametrize("method", ["count", "take"])
+def test_a_draw_that_is_interrupted_changes_nothing(method, monkeypatch):
+    """The next draw is the one that it would have been."""
+    s = make_scheduler("srt", old=200, new=200, batch_size=16)
+    for _ in range(8):
+        s.review(s.draw().ids, np.ones(16))
+    again = make_scheduler("srt", old=200, new=200, batch_size=16)
+    again.load_state_dict(s.state_dict())
+    new = s._agendas[1]
+    real = getattr(new, method)
+
+    def interrupt(*args):
+        real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(new, method, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        s.draw()
+    assert np.array_equal(s.draw().ids, again.draw().ids)
+
+
+def test_the_ids_of_a_draw_cannot_be_changed():
+    """A shuffle in place would tear ids and signals apart; it is refused where it happens."""
+    draw = make_scheduler("srt", old=20, new=20, batch_size=8).draw()
+    with pytest.raises(ValueError, match="read-only"):
+        np.random.default_rng(0).shuffle(draw.ids)
+
+
+def test_a_scheduler_is_not_copied():
+    """A copy in a worker would draw on its own."""
+    import copy
+    import pickle
+
+    s = make_scheduler("srt", old=20, new=20, batch_size=8)
+    for attempt in (copy.deepcopy, copy.copy, pickle.dumps):
+        with pytest.raises(RuntimeError, match=r"is not copied or pickled: .* num_workers=0"):
+            attempt(s)
+
+
+def test_a_closed_scheduler_says_so(tmp_path):
+    s = make_scheduler("srt", old=20, new=20, batch_size=8, folder=tmp_path / "live", log=tmp_path / "log")
+    draw = s.draw()
+    s.close()
+    for attempt in (s.draw, lambda: s.review(draw.ids, np.ones(draw.ids.size)), lambda: s.prime([1], [1.0])):
+        with pytest.raises(StateError, match="open to read only, or closed"):
+            attempt()
+    assert len(ReviewLog(tmp_path / "log")) == 0
+
+
+def test_a_folder_that_is_gone_does_not_disturb_the_end(tmp_path):
+    """As under a TemporaryDirectory that was removed first."""
+    import shutil
+
+    s = make_scheduler("srt", old=20, new=20, batch_size=8, folder=tmp_path / "live")
+    shutil.rmtree(tmp_path / "live")
+    s.close()
+
+
+def test_loading_over_the_snapshot_itself_is_refused(tmp_path):
+    s = make_scheduler("srt", old=20, new=20, batch_size=8)
+    s.save(tmp_path / "snap")
+    with pytest.raises(StateError, match="is the snapshot itself, which stays as it is"):
+        load_scheduler(tmp_path / "snap", folder=tmp_path / "x" / ".." / "snap")
+    load_scheduler(tmp_path / "snap")
+
+
+def test_a_log_in_use_leaves_the_live_state_alone(tmp_path):
+    """Nothing is replaced before it is known that the log can be written."""
+    from srt_peft import LockedError
+
+    with make_scheduler("srt", old=20, new=20, batch_size=8, folder=tmp_path / "live") as s:
+        s.save(tmp_path / "snap")
+        s.review(s.draw().ids, np.ones(8))
+    with ReviewLog(tmp_path / "log", "a"), pytest.raises(LockedError):
+        load_scheduler(tmp_path / "snap", folder=tmp_path / "live", log=tmp_path / "log")
+    assert ReviewState.open(tmp_path / "live").step == 1
+
+
+def test_a_snapshot_that_was_opened_to_write_keeps_its_scheduler(tmp_path):
+    make_scheduler("srt", old=20, new=20, batch_size=8, seed=4).save(tmp_path / "snap")
+    with ReviewState.open(tmp_path / "snap", "r+") as state:
+        state.suspend([1])
+    s = load_scheduler(tmp_path / "snap")
+    assert (s.name, s.options.seed, s.state.suspended[1]) == ("srt", 4, True)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """Sizes and options may come from anywhere."""
+    sizes = {"old": np.int64(200), "new": np.uint8(100), "batch_size": np.int32(8)}
+    with make_scheduler("srt", **sizes, old_fraction=np.float32(0.25), folder=tmp_path / "live") as s:
+        s.state.grow(old=np.int16(3), new=np.uint8(250))
+        s.save(tmp_path / "snap")
+        assert (s.state.n_old, s.state.n_new) == (203, 350)
+    assert load_scheduler(tmp_path / "snap").options.old_slots == 2
+    s = make_scheduler("srt", old=1, new=1, batch_size=1, thresholds=np.array([1.0, 2, 3, 4, 5]))
+    assert s.options.thresholds == (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "srt", "order": {"old": "overdue"}, "thresholds": [1, 2, 3, 4, 5.5], "max_interval": 9, "alpha": 0.5},
+        {"name": "match", "counts": [(1, 2), (0, 0)], "order": {"new": "epoch"}},
+        {"name": "srt", "recall": "confidence", "old_fraction": 0.29, "seed": 2**64 - 1},
+    ],
+)
+def test_options_come_back_from_disk_as_they_were(options, tmp_path):
+    """Through JSON and back, and through a state_dict."""
+    s = make_scheduler(**options, old=20, new=20, batch_size=8)
+    s.save(tmp_path / "snap")
+    again = load_scheduler(tmp_path / "snap")
+    assert again.options == s.options
+    again.load_state_dict(s.state_dict())
 
 
 PINNED = [

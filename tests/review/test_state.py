@@ -118,7 +118,7 @@ def test_a_mapped_state_lives_on_disk(used, tmp_path):
     again = ReviewState.open(tmp_path / "live")
     assert same(again, state)
     assert again.suspended[5]
-    with pytest.raises(StateError, match="open to read only; open it with 'r\\+'"):
+    with pytest.raises(StateError, match="open to read only, or closed: open it with 'r\\+'"):
         again.suspend([1])
     with ReviewState.open(tmp_path / "live", "r+") as third:
         third.revive([5])
@@ -223,7 +223,7 @@ def test_only_one_process_writes(held, tmp_path):
     with pytest.raises(StateError, match="is being written now, or its writer was killed"):
         ReviewState.open(tmp_path / "live")
     assert ReviewState.open(tmp_path / "live", live=True).suspended[1]
-    with pytest.raises(StateError, match="holds a live review state, which a snapshot would overwrite"):
+    with pytest.raises(LockedError, match="is being written by another process"):
         ReviewState.create(1, 1).snapshot(tmp_path / "live")
 
 
@@ -232,10 +232,67 @@ def test_the_lock_dies_with_its_process(held, tmp_path):
     os.kill(held.pid, signal.SIGKILL)
     held.wait()
     for mode in ("r", "r+"):
-        with pytest.raises(StateError, match=r"restore the newest snapshot: ReviewState.restore\(snapshot, folder\)"):
+        with pytest.raises(StateError, match=r"from the newest snapshot, ReviewState.restore\(snapshot, folder\)"):
             ReviewState.open(tmp_path / "live", mode)
+    with pytest.raises(StateError, match="holds a live review state, which a snapshot would overwrite"):
+        ReviewState.create(1, 1).snapshot(tmp_path / "live")
     with ReviewState.restore(tmp_path / "snap", tmp_path / "live") as state:
         assert not state.suspended[1]
+
+
+def test_what_a_killed_writer_left_can_be_begun_anew(held, tmp_path):
+    """Killed before its first checkpoint there is no snapshot to restore, and nothing to lose."""
+    os.kill(held.pid, signal.SIGKILL)
+    held.wait()
+    with ReviewState.create(3, 4, folder=tmp_path / "live") as state:
+        assert state.n == 7
+    assert ReviewState.open(tmp_path / "live").n == 7
+
+
+SAVE = """
+import sys
+from srt_peft import make_scheduler
+s = make_scheduler("srt", old=500, new=500, batch_size=8)
+while True:
+    s.review(s.draw().ids, [1.0] * 8)
+    s.save(sys.argv[1])
+    print(s.state.step, flush=True)
+"""
+
+
+def test_a_snapshot_is_read_while_it_is_replaced(tmp_path):
+    """Again and again, in another process: each read is of one save or the next, never of a mixture, never refused."""
+    process = subprocess.Popen([sys.executable, "-c", SAVE, tmp_path / "snap"], stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    try:
+        steps = []
+        for _ in range(400):
+            state = ReviewState.open(tmp_path / "snap")
+            state.check_valid()
+            assert state.visits.sum() == 8 * state.step
+            steps.append(state.step)
+        assert steps == sorted(steps)
+        assert steps[-1] > steps[0], "the test is about saves that happen meanwhile"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_save_that_is_killed_leaves_a_whole_snapshot(tmp_path):
+    """Killed with -9 at twenty random moments: what is there is the save before, or the one that was under way."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-c", SAVE, tmp_path / "snap"], stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        time.sleep(rng.random() * 0.05)
+        process.kill()
+        process.wait()
+        said = [int(line) for line in process.stdout.read().split()]
+        process.stdout.close()
+        state = load_scheduler(tmp_path / "snap").state
+        state.check_valid()
+        assert state.step >= max(said, default=1)
 
 
 def test_a_forked_child_does_not_keep_the_lock(used, tmp_path):

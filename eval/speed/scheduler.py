@@ -5,7 +5,7 @@
     python eval/speed/scheduler.py --most 1e6 --order overdue
 
 For each size, half old and half new, B = 512, in two conditions: `fresh` (nothing was ever seen) and `mature`
-(everything was, with intervals of up to 100,000 steps). Signals lapse two times in five, so that batches stay
+(everything was; half is due, the other half falls due bit by bit). Signals lapse two times in five, so that batches stay
 full at every size; `batch` is the mean size that was reached. A step is draw and review together. `naive` scans
 all due steps at every draw, with the same review; it is run beside ours, on a state of the same size. `worst` is
 the slowest step of all but the first, which builds the index.
@@ -97,16 +97,21 @@ def resident() -> int:
 
 
 def mature(s: Scheduler) -> Scheduler:
-    """Everything was seen: intervals of any length, half of all examples due."""
+    """Everything was seen; half is due, and the rest falls due as it would have to: half a batch a step.
+
+    No history can do otherwise: what falls due at a step was reviewed at some step, and each reviewed a batch.
+    """
     rng, n, columns = np.random.default_rng(1), s.state.n, s.state.columns
-    s.state.step = 1_000_000
-    columns["interval"][:] = np.exp(rng.random(n, dtype=np.float32) * np.float32(np.log(1e5))).astype(np.int32)
-    columns["due"][:] = 1_000_000 + ((rng.random(n, dtype=np.float32) - 0.5) * columns["interval"]).astype(np.int32)
-    columns["due"][:] = np.minimum(columns["due"], 999_999 + columns["interval"])
+    horizon = max(1, n // BATCH)
+    step = 2 * horizon
+    ahead = rng.integers(0, horizon, n, dtype=np.int32)
+    waits = rng.random(n, dtype=np.float32) < 0.5
+    columns["due"][:] = step + np.where(waits, 1 + ahead, -ahead)
+    columns["interval"][:] = np.where(waits, 2 + ahead, 1 + ahead // 4)
     columns["visits"][:] = 3
     columns["repetitions"][:] = 2
     columns["signal"][:] = 1.0
-    s.state.revision += 1
+    s.state.step = step
     return s
 
 

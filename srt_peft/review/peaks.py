@@ -36,7 +36,7 @@ class Peaks:
             below = level
 
     def largest(self, k: int) -> Ids:
-        """The places of the k largest, the largest first; fewer where there are fewer."""
+        """The places of the k largest, in no particular order; fewer where there are fewer."""
         places = np.zeros(min(k, self.column.size, 1), dtype=np.int64)
         if not places.size:
             return places
@@ -65,12 +65,11 @@ def _children(level: NDArray[np.float32], parents: Ids) -> tuple[Ids, NDArray[np
 
 
 def _top(places: Ids, values: NDArray[np.float32], k: int) -> Ids:
-    """The k places of largest value, by (value descending, place ascending)."""
-    places, values = places.reshape(-1), values.reshape(-1)
-    if values.size > k > 0:
-        least = np.partition(values, values.size - k)[values.size - k]
-        keep = values >= least
-        places, values = places[keep], values[keep]
-    finite = values > -np.inf
-    places, values = places[finite], values[finite]
-    return places[np.lexsort((places, -values))][:k]
+    """The k places of largest value, ties going to the smaller place; in no particular order."""
+    counting = values > -np.inf
+    places, values = places[counting], values[counting]
+    if values.size <= k:
+        return places
+    least = np.partition(values, values.size - k)[values.size - k]
+    larger, tied = places[values > least], places[values == least]
+    return np.concatenate([larger, np.partition(tied, k - larger.size - 1)[: k - larger.size]])

@@ -1,14 +1,14 @@
 """What a step of scheduling costs, and how that grows with the number of examples.
 
-    python eval/speed/scheduler.py                      # 1e4 to 1e8 examples: minutes, 6 GB of memory
+    python eval/speed/scheduler.py                      # 1e4 to 1e8 examples: minutes, 8 GB of memory
     python eval/speed/scheduler.py --huge               # 1e9 as well: 60 GB of memory and of disk
     python eval/speed/scheduler.py --most 1e6 --order overdue
 
 For each size, half old and half new, B = 512, in two conditions: `fresh` (nothing was ever seen) and `mature`
-(everything was; half is due, the other half falls due bit by bit). Signals lapse two times in five, so that batches stay
-full at every size; `batch` is the mean size that was reached. A step is draw and review together. `naive` scans
-all due steps at every draw, with the same review; it is run beside ours, on a state of the same size. `worst` is
-the slowest step of all but the first, which builds the index.
+(everything was; half is due, the other half falls due bit by bit). Signals lapse two times in five, so that batches
+stay full at every size; `batch` is the mean size that was reached. A step is draw and review together. `naive` scans
+all due steps at every draw, with the same review; it is run beside ours, on a state of the same size. `worst` is the
+slowest step of all but the first, which builds the index.
 
 `state` is the columns; `index` is everything else that Python and NumPy hold for the scheduler, counted by
 tracemalloc after 300 steps (at 1e4 examples its fixed part shows); `RAM` is what the process grew by. `create`
@@ -44,7 +44,7 @@ QUALITY_SHARE = [0.1, 0.1, 0.2, 0.1, 0.1, 0.4]
 
 def signals(steps: int) -> Array:
     rng = np.random.default_rng(0)
-    return rng.choice(QUALITY_NLL, (steps, BATCH), p=QUALITY_SHARE)
+    return rng.choice(QUALITY_NLL, (steps, BATCH), p=QUALITY_SHARE) + 0.2 * rng.random((steps, BATCH))
 
 
 class Naive:

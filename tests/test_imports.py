@@ -18,7 +18,8 @@ ORDER = [
     ("training",),
     ("lifecycle", "evaluation", "report"),
     ("demo", "integrations"),
-    ("cli", "__main__"),
+    ("cli",),
+    ("__main__",),
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}
 

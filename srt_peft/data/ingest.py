@@ -1,0 +1,262 @@
+"""Text becomes pools: read, cut into examples, tokenise in several processes, drop what is empty or double, hold out.
+
+Reading is in `sources`, cutting in `cutting`, tokens and processes in `tokenise`; here is what brings them together,
+what is kept of it, and the cache.
+
+Pools are cached by content under `${SRT_PEFT_HOME:-~/.cache/srt-peft}/pools`: the key is a hash of the inputs' bytes,
+the tokenizer and the options. `datasets` and the hub are made to keep their caches there as well, so that all that was
+derived from a text can be found, and erased.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from srt_peft.data import pool as pools
+from srt_peft.data.pool import Pool
+from srt_peft.data.sources import Source, documents_of, fail, sources_of
+from srt_peft.data.tokenise import Plan, batches_of, plan_of, tokenised
+from srt_peft.errors import LockedError, SRTError, StateError
+from srt_peft.review.files import Array, Columns, Lock
+from srt_peft.review.rows import IDENTITY_BYTES
+
+VERSION = 1
+"""Of what a text becomes: a change to cutting, marks or hold-out raises it, and so misses the cache."""
+
+FEW = 20
+"""With fewer documents, examples are held out instead; with fewer examples, nothing is."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a corpus; `examples` and `tokens` are those kept, the held-out ones among them."""
+
+    documents: int
+    examples: int
+    tokens: int
+    empty: int
+    duplicates: int
+    cut: int
+    held_out: int
+
+
+class Ingested(NamedTuple):
+    """A pool to train on, one that is never trained on (it may be empty), and the counts."""
+
+    train: Pool
+    held_out: Pool
+    report: Report
+
+
+def ingest(
+    source: Any,
+    tokenizer: Any,
+    *,
+    text_column: str = "text",
+    format: str = "text",  # noqa: A002 - the recipe's name for it
+    max_length: int = 2048,
+    holdout: float = 0.01,
+    cache: str | Path | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Ingested:
+    """Tokenise a source, or open the pools that it became before.
+
+    `source` is a path, a hub name (`org/name`, or `org/name:config`), or a list of these and of
+    {path, source, limit}. An empty list is no text at all, and gives empty pools. A null in a text column is an empty
+    document. Documents are held out by a hash of their content, so that the choice outlives the corpus's growth.
+    """
+    plan = plan_of(tokenizer, format, max_length, holdout, workers)
+    root = Path(cache if cache is not None else os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
+    column = "messages" if format == "chat" and text_column == "text" else text_column
+    sources = sources_of(source, root, format)
+    key = _key(sources, plan, column, holdout)
+    target = root / "pools" / key
+    found = _open(target)
+    if found is not None:
+        return found
+    try:
+        with _staged(target.parent) as staged:
+            documents = documents_of(sources, column, format)
+            with _bar(sources, progress=progress) as advance:
+                columns, hashes = _spool(staged, tokenised(batches_of(documents, plan, advance), plan, workers))
+            train, held_out, report = _divide(columns, hashes, holdout, nothing=not sources)
+            for name, rows in (("train", train), ("held_out", held_out)):
+                names = list(dict.fromkeys(s.name for s in sources))
+                pools.write(staged / "whole" / name, columns, rows, names, {"key": key, "report": asdict(report)})
+            pools.sync_folder(staged / "whole")
+            try:
+                (staged / "whole").rename(target)
+            except OSError:
+                if not target.exists():  # else another process was first, with the same bytes
+                    raise
+            pools.sync_folder(target.parent)
+    except OSError as error:
+        raise StateError(
+            f"The pools could not be written in {root} ({error.strerror or error}); nothing was left there. Free some "
+            "space, or set SRT_PEFT_HOME to a folder that can be written to and has room."
+        ) from error
+    found = _open(target)
+    assert found is not None, "what was just written and renamed is there"
+    return found
+
+
+def _open(target: Path) -> Ingested | None:
+    """The pools of an earlier run, or None; what is damaged is only a cache, and is made anew."""
+    if not target.exists():
+        return None
+    try:
+        train, held_out = Pool.open(target / "train"), Pool.open(target / "held_out")
+        return Ingested(train, held_out, Report(**train.manifest["about"]["report"]))
+    except (SRTError, OSError, KeyError, TypeError) as error:
+        _log.warning("A cached pool cannot be used, and is made anew: %s", error)
+        shutil.rmtree(target, ignore_errors=True)
+        return None
+
+
+@contextmanager
+def _staged(parent: Path) -> Iterator[Path]:
+    """A folder to work in that is gone afterwards; those that a killed process left hold text, and go too."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(".staged-*"):
+        with suppress(LockedError, OSError):
+            if time.time() - left.stat().st_mtime > 60:  # a younger one may be about to take its lock
+                Lock(left / "lock", str(left)).release()
+                shutil.rmtree(left, ignore_errors=True)
+    staged = Path(tempfile.mkdtemp(prefix=".staged-", dir=parent))
+    lock = Lock(staged / "lock", str(staged))
+    try:
+        yield staged
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+        lock.release()
+
+
+@contextmanager
+def _bar(sources: Sequence[Source], *, progress: bool) -> Iterator[Any]:
+    """A progress bar over the text read: on a terminal only, and only for what takes longer than two seconds."""
+    from tqdm import tqdm  # noqa: PLC0415 - 0.1 s
+
+    plain = all(path.suffix in {".txt", ".md"} for s in sources for path in s.files) and not any(
+        s.rows for s in sources
+    )
+    total = sum(path.stat().st_size for s in sources for path in s.files) if plain else None
+    hidden = None if progress else True
+    with tqdm(total=total, desc="tokenising", unit="B", unit_scale=True, delay=2, disable=hidden, leave=False) as bar:
+        yield bar.update
+
+
+# --- what is kept -------------------------------------------------------------------------------------------
+
+
+def _spool(folder: Path, found: Iterable[Columns]) -> tuple[Columns, NDArray[np.uint64]]:
+    """All examples as columns, the large ones on disk; and the hash of each document."""
+    parts: list[Columns] = []
+    with (folder / "tokens").open("wb") as tokens, (folder / "text").open("wb") as text:
+        for columns in found:
+            tokens.write(columns.pop("tokens").data)
+            text.write(columns.pop("text").data)
+            parts.append(columns)
+
+    def joined(name: str, empty: Array) -> Array:
+        return np.concatenate([empty, *(part[name] for part in parts)])
+
+    def mapped(name: str, kind: type) -> Array:
+        path = folder / name
+        return np.memmap(path, kind, "r") if path.stat().st_size else np.zeros(0, kind)
+
+    hashes = np.zeros(0, np.uint64)
+    if parts:
+        documents, first = np.unique(joined("documents", np.zeros(0, np.int64)), return_index=True)
+        hashes = joined("hashes", hashes)[first]
+        assert documents.size == documents[-1] + 1, "documents are numbered in order"
+    columns = {
+        "offsets": np.cumsum(joined("length", np.zeros(1, np.int64))),
+        "text_offsets": np.cumsum(joined("size", np.zeros(1, np.int64))),
+        "document": joined("document", np.zeros(0, np.int64)),
+        "source": joined("source", np.zeros(0, np.int32)),
+        "identity": joined("identity", np.zeros((0, IDENTITY_BYTES), np.uint8)),
+        "tokens": mapped("tokens", np.int32),
+        "text": mapped("text", np.uint8),
+    }
+    return columns, hashes
+
+
+def _divide(
+    columns: Columns, hashes: NDArray[np.uint64], holdout: float, *, nothing: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Report]:
+    """Which rows to train on, and which to hold out; of rows with the same text, the first is kept."""
+    identity, document = columns["identity"], columns["document"]
+    if identity.shape[0] == 0 and not nothing:
+        fail(f"there is no text in it: {hashes.size} documents, all of them empty. Check the paths and the column")
+    halves = np.ascontiguousarray(identity).view("<u8").reshape(-1, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))
+    fresh = np.ones(order.size, dtype=bool)
+    fresh[1:] = np.any(halves[order[1:]] != halves[order[:-1]], axis=1)
+    kept = np.sort(order[fresh])
+    alive = np.unique(document[kept])
+    if alive.size >= FEW:
+        away = np.isin(document[kept], alive[chosen(hashes[alive], holdout)])
+    else:
+        away = chosen(halves[kept, 0], holdout)
+    if kept.size and away.all():
+        fail(f"holdout = {holdout} leaves nothing to train on: lower it, or bring more text")
+    report = Report(
+        documents=int(hashes.size),
+        examples=int(kept.size),
+        tokens=int(np.diff(columns["offsets"])[kept].sum()),
+        empty=int(hashes.size - np.unique(document).size),
+        duplicates=int(document.size - kept.size),
+        cut=int(np.sum(np.unique(document, return_counts=True)[1] > 1)),
+        held_out=int(away.sum()),
+    )
+    return kept[~away], kept[away], report
+
+
+def chosen(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Which of them are held out: those whose hash is low enough; the lowest, at least, of FEW or more."""
+    if share == 0 or hashes.size < FEW:
+        return np.zeros(hashes.size, dtype=bool)
+    away: NDArray[np.bool_] = (hashes < np.uint64(int(share * 2**64))) | (hashes == hashes.min())
+    return away
+
+
+# --- the cache ----------------------------------------------------------------------------------------------
+
+
+def _key(sources: Sequence[Source], plan: Plan, column: str, holdout: float) -> str:
+    """A hash of all that the pools depend on."""
+    told = {
+        "version": [VERSION, pools.VERSION],
+        "sources": [[s.name, s.limit, s.content] for s in sources],
+        "tokenizer": _tokenizer_key(plan),
+        "options": [column, plan.chat, plan.max_length, float(holdout), sys.byteorder],
+    }
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _tokenizer_key(plan: Plan) -> list[Any]:
+    tokenizer = plan.tokenizer
+    if tokenizer.is_fast:
+        # Truncation and padding are what somebody last called it with, and not what it is.
+        content: Any = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    else:
+        content = [tokenizer.get_vocab(), {str(k): v for k, v in tokenizer.special_tokens_map.items()}]
+    return [type(tokenizer).__name__, content, plan.marks, tokenizer.chat_template if plan.chat else None]

@@ -1,0 +1,158 @@
+"""Adapter, optimiser and review state: one folder, all of it or nothing.
+
+    checkpoints/step-00000100/
+      adapter_model.safetensors  adapter_config.json  README.md     (tuning: full: model*.safetensors, config.json)
+      tokenizer files
+      srt_state/                 the review state at this very step
+      trainer/                   optimizer.safetensors, trainer.json
+      MANIFEST.json              sizes and SHA-256 of all the rest, written last
+
+The folder is written under another name, flushed, and renamed once it is whole. So a checkpoint that exists is
+whole when it is written, and one that was damaged since is refused by name. Nothing is pickled. Learning rate and
+chance need no saving: both are functions of the step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from srt_peft.errors import DamagedError, StateError
+
+MANIFEST = "MANIFEST.json"
+FORMAT, VERSION = "srt_peft checkpoint", 1
+
+
+def name_of(step: int) -> str:
+    """The folder of a checkpoint after so many steps."""
+    return f"step-{step:08d}"
+
+
+def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, keep: int | None = None) -> Path:
+    """Write a checkpoint. Each part is handed a folder (its name, "" for the checkpoint's own) to write into."""
+    home = run / "checkpoints"
+    home.mkdir(parents=True, exist_ok=True)
+    staged, final = home / f".{name_of(step)}.part", home / name_of(step)
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        for name, write in parts.items():
+            (staged / name).mkdir(parents=True, exist_ok=True)
+            write(staged / name)
+        files = {str(p.relative_to(staged)): _described(p) for p in sorted(staged.rglob("*")) if p.is_file()}
+        manifest = {"format": FORMAT, "version": VERSION, "step": step, "files": files}
+        (staged / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        for path in staged.rglob("*"):
+            _flush(path)
+        _flush(staged)
+    except OSError as error:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise StateError(
+            f"The checkpoint {final} could not be written ({error.strerror or error}); earlier ones are as they were. "
+            "Make room on the disk, or lower checkpoints.keep, and go on with --resume."
+        ) from error
+    if final.exists():  # of an earlier run to this step, which resume went behind
+        shutil.rmtree(final)
+    staged.rename(final)
+    _flush(home)
+    if keep is not None:
+        for path in all_of(run)[:-keep]:
+            shutil.rmtree(path)
+    return final
+
+
+def all_of(run: Path) -> list[Path]:
+    """The run's checkpoints, oldest first, whole or not."""
+    return sorted(p for p in (run / "checkpoints").glob("step-*") if p.is_dir())
+
+
+def newest(run: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint of a run, and what is wrong with any newer ones."""
+    faults = []
+    for path in reversed(all_of(run)):
+        try:
+            check(path)
+        except DamagedError as error:
+            faults.append(str(error))
+        else:
+            return path, faults
+    return None, faults
+
+
+def check(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, once every file is known to be as it was written."""
+    try:
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+        files = manifest["files"]
+        known = (manifest["format"], manifest["version"]) == (FORMAT, VERSION)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DamagedError(f"{path} is no whole checkpoint: its {MANIFEST} is missing or cannot be read.") from None
+    if not known:
+        raise DamagedError(f"{path} is not a checkpoint that this version reads: {MANIFEST} says so.")
+    for name, said in files.items():
+        if not (path / name).is_file():
+            raise DamagedError(f"{path} is not whole: {name} is missing.")
+        if _described(path / name) != said:
+            raise DamagedError(f"{path} is damaged: {name} is not as it was written.")
+    return manifest
+
+
+def _described(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- the optimiser, without pickle ----------------------------------------------------------------------------
+
+
+def save_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str], folder: Path) -> None:
+    """The state of each parameter by its name; what is no tensor goes to JSON."""
+    tensors, plain = {}, {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                slot = f"{names[id(parameter)]}|{key}"
+                if isinstance(value, torch.Tensor):
+                    tensors[slot] = value.detach().cpu().contiguous().clone()
+                else:
+                    plain[slot] = value
+    save_file(tensors, folder / "optimizer.safetensors")
+    (folder / "optimizer.json").write_text(json.dumps(plain, indent=1, sort_keys=True) + "\n")
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, names: Mapping[int, str], folder: Path) -> None:
+    """Put the state back where `save_optimizer` found it."""
+    tensors = load_file(folder / "optimizer.safetensors")
+    plain = json.loads((folder / "optimizer.json").read_text())
+    by_name: dict[str, dict[str, Any]] = {}
+    for slot, value in [*tensors.items(), *plain.items()]:
+        name, key = slot.rsplit("|", 1)
+        by_name.setdefault(name, {})[key] = value
+    parameters = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
+    strangers = by_name.keys() - parameters.keys()
+    if strangers:
+        raise DamagedError(f"{folder} holds the optimiser of another model: it names {min(strangers)}.")
+    for name, state in by_name.items():
+        parameter = parameters[name]
+        optimizer.state[parameter] = {key: _placed(key, value, parameter) for key, value in state.items()}
+
+
+def _placed(key: str, value: Any, parameter: torch.nn.Parameter) -> Any:
+    # torch keeps `step` on the CPU unless the optimiser is fused or capturable.
+    moved = isinstance(value, torch.Tensor) and (key != "step" or parameter.is_cuda)
+    return value.to(parameter.device) if moved else value

@@ -1,0 +1,136 @@
+"""HOW the model learns: the loop, to be read from top to bottom.
+
+    settings -> data -> model -> scheduler -> for each step: forward, review, backward, update -> save
+
+A step draws its global batch, forwards its micro-batches, and learns from the same forward pass how well each
+example was still known. The loss is the token mean over the whole global batch, whatever the accumulation, the
+packing or the number of ranks. Nothing here is specific to a scheduler.
+
+What is saved is what cannot be computed: weights, the optimiser's moments, the review state. The learning rate is a
+function of the step, and so is chance: every step seeds torch anew from (seed, step, rank).
+
+Ranks are data-parallel: each accumulates the gradients of its own micro-batches, and they are summed once a step.
+Not covered here: sharded models.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from srt_peft.data.pool import Pool
+from srt_peft.data.stream import SRTDataset, Step
+from srt_peft.review import Review
+from srt_peft.training import run
+from srt_peft.training.keys import Recipe
+from srt_peft.training.model import evaluating
+from srt_peft.training.nll import summarise, token_nll
+from srt_peft.training.run import Setup, Stop
+from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+def train(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) -> int:
+    """One update, from the recipe to the saved adapter; the exit code."""
+    setup = run.prepare(recipe, resume=resume, allow_changes=allow_changes)
+    if setup is None:
+        return 0
+    steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
+    factor = learning_rate_factor(recipe.training.schedule, recipe.training.warmup_steps, steps)
+    setup.say(warmup_note(recipe, steps))
+    stream = SRTDataset(
+        setup.scheduler,
+        setup.corpus,
+        micro_batch_tokens=recipe.training.micro_batch_tokens,
+        packing=recipe.data.packing,
+        row=recipe.data.max_length,
+        pad=setup.tokenizer.pad_token_id,
+        rank=setup.accelerator.process_index,
+        ranks=setup.accelerator.num_processes,
+    )
+    with Stop() as stop, run.Metrics(setup, steps) as metrics:
+        if setup.scheduler.state.step < steps:
+            for step in stream:
+                t = step.draw.step
+                started = time.perf_counter()
+                learning_rate = recipe.training.learning_rate * factor(t)
+                loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
+                metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
+                every = recipe.evaluation.every
+                if every and (t + 1) % every == 0:
+                    metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+                stopping = stop.asked(setup.accelerator)
+                if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
+                    run.save(setup, t + 1)
+                if t + 1 == steps or stopping:
+                    break
+    stream.close()
+    return run.close(setup, steps)
+
+
+def one_step(
+    setup: Setup, stream: SRTDataset, step: Step, learning_rate: float, *, last: bool
+) -> tuple[float, float, Review]:
+    """Forward, review, backward, update: the loss, the gradient's norm, and what the review found."""
+    accelerator, device = setup.accelerator, setup.accelerator.device
+    draw = step.draw
+    torch.manual_seed(run.seed_of(setup.recipe.training.seed, draw.step, accelerator.process_index))
+    signals = torch.zeros(draw.ids.size, dtype=torch.float64, device=device)
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    reviewed = None
+    for i, host in enumerate(step.batches):
+        batch = host.to(device)
+        with setup.autocast():
+            nll, example = token_nll(setup.model, batch)
+        mean, _ = summarise(nll, example, len(host.ids))
+        signals[np.searchsorted(draw.ids, host.ids.numpy())] = mean.to(torch.float64)
+        total += nll.detach().double().sum()
+        if i + 1 == len(step.batches):  # all of this rank is forwarded: the review runs beside the backward pass
+            reviewed = stream.review(step, _over_ranks(accelerator, signals), last=last)
+        (nll.sum() / step.n_targets).backward()  # type: ignore[no-untyped-call]
+    if reviewed is None:
+        reviewed = stream.review(step, _over_ranks(accelerator, signals), last=last)
+    norm = update(setup, learning_rate) if step.n_targets else 0.0
+    loss = float(accelerator.reduce(total, "sum")) / max(step.n_targets, 1)
+    return loss, norm, reviewed.result()
+
+
+def update(setup: Setup, learning_rate: float) -> float:
+    """Sum the gradients over the ranks, clip, and take the optimiser's step; the norm before clipping."""
+    parameters = [p for group in setup.optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        if setup.accelerator.num_processes > 1:
+            parameter.grad = setup.accelerator.reduce(parameter.grad, "sum")
+    norm = torch.nn.utils.clip_grad_norm_(parameters, setup.recipe.training.max_grad_norm)
+    for group in setup.optimizer.param_groups:
+        group["lr"] = learning_rate
+    setup.optimizer.step()
+    setup.optimizer.zero_grad(set_to_none=True)
+    return float(norm)
+
+
+def _over_ranks(accelerator: Accelerator, signals: torch.Tensor) -> NDArray[np.float64]:
+    """Each example's signal, from whichever rank forwarded it: the others have zeros there."""
+    whole: NDArray[np.float64] = accelerator.reduce(signals, "sum").cpu().numpy()
+    return whole
+
+
+def held_out(setup: Setup, pool: Pool) -> float:
+    """The token-mean NLL of held-out text, which is never trained on."""
+    total = torch.zeros(2, dtype=torch.float64, device=setup.accelerator.device)
+    with evaluating(setup.model):
+        for batch in run.batches(setup, pool):
+            with setup.autocast():
+                nll, _ = token_nll(setup.model, batch.to(setup.accelerator.device))
+            total[0] += nll.double().sum()
+            total[1] += nll.numel()
+    nll_sum, count = setup.accelerator.reduce(total, "sum").tolist()
+    return float(nll_sum / max(count, 1.0))

@@ -1,0 +1,213 @@
+"""The recipe: one YAML file that says all there is to say about a run, typed, checked, and told at once.
+
+    recipe = load_recipe("weekly.yaml", ["training.steps=50", "model.base=models/mine"])
+    s = make_scheduler(recipe.review.scheduler, old=…, new=…, batch_size=…, seed=…, **recipe.scheduler_options())
+
+Its keys, with their defaults and rules, stand in `srt_peft.training.keys`; here a recipe is loaded, with its overrides,
+checked as a whole, written, and compared with the one that a checkpoint was made with (`changed`).
+
+Paths are relative to the current directory, as on any command line, and not to the recipe's folder: a recipe that
+is copied elsewhere still means the same files. Numbers that YAML 1.1 takes for text (`1e-4`) are read as numbers
+wherever a number is expected, and a date is the text that was written.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import reprlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from srt_peft.errors import OptionError
+from srt_peft.review.kinds import SCHEDULERS
+from srt_peft.review.options import faults
+from srt_peft.training.keys import _FREE, PoolReview, Recipe, _keys, _plain, _read, _value
+from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
+
+__all__ = ["Recipe", "changed", "dump", "learning_rate_factor", "load_recipe", "steps_of", "warmup_note"]
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def load_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of a YAML file or a mapping, with `key.sub=value` overrides, the last of which win.
+
+    All faults are told at once, in one OptionError with a line each.
+    """
+    told: list[str] = []
+    if isinstance(recipe, Mapping):
+        what, given = "the recipe", copy.deepcopy(dict(recipe))
+    else:
+        what = f"the recipe {os.fspath(recipe)}"
+        given = _mapping(_yaml(_contents(Path(recipe), what), what, told), what)
+    for override in overrides:
+        _override(given, override, told)
+    _spread_order(given, told)
+    made = _read(Recipe, given, "", told)
+    if not told:
+        told = _clashes(made)
+    if told:
+        raise OptionError(what, told)
+    assert isinstance(made, Recipe)
+    return made
+
+
+def _contents(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        fault = f"not UTF-8 text (byte {error.start}): expected a YAML file, saved as UTF-8"
+    except OSError as error:
+        fault = f"{error.strerror}: expected a YAML file; `srt-peft recipes list` names some to start from"
+    raise OptionError(what, [fault])
+
+
+def _yaml(text: str, what: str, told: list[str]) -> Any:
+    """The text's values, by way of its nodes, which know their lines."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        told.extend(_tidy(node, set()))
+        return None if node is None else yaml.SafeLoader("").construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        fault = f"{line}no YAML: {error.problem or error.context}"
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        fault = f"no YAML: {' '.join(str(error).split())}"
+    raise OptionError(what, [fault])
+
+
+def _tidy(node: Any, seen: set[int]) -> Iterator[str]:
+    """Make dates the text that was written, and tell of each key that is there twice, which YAML would lose."""
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith((":timestamp", ":value")):
+        node.tag = "tag:yaml.org,2002:str"
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _tidy(child, seen)
+    elif isinstance(node, yaml.MappingNode):
+        first: dict[str, int] = {}
+        for key, value in node.value:
+            line, name = key.start_mark.line + 1, getattr(key, "value", None)
+            if isinstance(name, str) and name in first:
+                yield f"line {line}: the key {name!r} is there twice, first in line {first[name]}: keep one of them"
+            elif isinstance(name, str):
+                first[name] = line
+            yield from _tidy(key, seen)
+            yield from _tidy(value, seen)
+
+
+def _mapping(values: Any, what: str) -> dict[str, Any]:
+    if isinstance(values, dict):
+        return values
+    held = "nothing" if values is None else reprlib.repr(values)
+    raise OptionError(what, [f"it holds {held}: expected sections, such as {', '.join(_keys(Recipe))}"])
+
+
+def _override(given: dict[str, Any], override: str, told: list[str]) -> None:
+    """Set `key.sub=value`, the value read as YAML."""
+    dotted, equals, text = override.partition("=")
+    *path, last = dotted.strip().split(".")
+    if not equals or not all((*path, last)):
+        told.append(f"{override!r}: expected an override, key.sub=value, such as training.steps=50")
+        return
+    try:
+        value = _yaml(text, override, told)
+    except OptionError as error:
+        told.extend(f"{override!r}: {fault}" for fault in error.faults)
+        return
+    section = given
+    for depth, name in enumerate(path, 1):
+        if section.get(name) is None:
+            section[name] = {}
+        if not isinstance(section[name], dict):
+            told.append(f"{override!r}: {'.'.join(path[:depth])} is {section[name]!r} here, and has no keys")
+            return
+        section = section[name]
+    section[last] = value
+
+
+def _spread_order(given: dict[str, Any], told: list[str]) -> None:
+    """`review.order`, which stands for both pools, as the order of each."""
+    review = given.get("review")
+    if not isinstance(review, Mapping) or "order" not in review:
+        return
+    given["review"] = review = dict(review)
+    count = len(told)
+    order = _value(_keys(PoolReview)["order"], review.pop("order"), "review.order", told)
+    for pool in ("old", "new") if len(told) == count else ():
+        own = review.get(pool)
+        if own is None or isinstance(own, Mapping):
+            review[pool] = own = {"order": order, **(own or {})}
+            if own["order"] != order:
+                told.append(f"review.order = {order!r} and review.{pool}.order = {own['order']!r}: keep one of the two")
+
+
+def _clashes(recipe: Recipe) -> list[str]:
+    """A line for each pair of settings, each right by itself, that cannot go together."""
+    model, data, review, training = recipe.model, recipe.data, recipe.review, recipe.training
+    told = [f"review.{line}" for line in faults(batch_size=training.batch_size, **recipe.scheduler_options())]
+    orders = SCHEDULERS[review.scheduler].agendas
+    told.extend(
+        f"review.{pool}.order = {order!r}: the scheduler {review.scheduler!r} knows {' and '.join(map(repr, orders))}"
+        for pool, order in (("old", review.old.order), ("new", review.new.order))
+        if order not in orders
+    )
+    if training.micro_batch_tokens < data.max_length:
+        told.append(
+            f"training.micro_batch_tokens = {training.micro_batch_tokens} is less than data.max_length = "
+            f"{data.max_length}: expected room for at least one example"
+        )
+    if training.steps == "one_pass" and review.old_fraction == 1:
+        told.append("training.steps = 'one_pass' with review.old_fraction = 1 never ends: expected a number of steps")
+    if model.tuning == "full" and model.adapter is not None:
+        told.append(f"model.adapter = {model.adapter!r}: expected null with tuning = 'full', which trains no adapter")
+    return told
+
+
+# --- writing and comparing ----------------------------------------------------------------------------------------
+
+
+def dump(recipe: Recipe) -> str:
+    """The recipe as YAML, every key explicit; `load_recipe` makes an equal recipe of it."""
+    return _written(recipe.as_dict(), width=120)
+
+
+def _written(value: Any, **style: Any) -> str:
+    """A value in YAML, as it can be read again: PyYAML loses a U+0085 unless it is escaped."""
+    readable = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, **style)
+    return str(readable if yaml.safe_load(readable) == value else yaml.safe_dump(value, sort_keys=False, **style))
+
+
+def changed(saved: Recipe, asked: Recipe) -> list[str]:
+    """A line for each setting without which the run would not be the one that was saved, with both values.
+
+    The keys that have a `free` reason are left out: for them the recipe that is asked for wins.
+    """
+    told = []
+    for dotted, reason in _FREE.items():
+        here, there = (_at(recipe, dotted) for recipe in (asked, saved))
+        if not reason and here != there:
+            override = shlex.quote(f"{dotted}={_flow(there)}")
+            told.append(f"{dotted} is {_flow(here)} here and {_flow(there)} in the checkpoint (its value: {override})")
+    return told
+
+
+def _at(recipe: Recipe, dotted: str) -> Any:
+    value: Any = recipe
+    for key in dotted.split("."):
+        value = getattr(value, _keys(type(value))[key].name)
+    return value
+
+
+def _flow(value: Any) -> str:
+    """A value in YAML, on one line, as an override takes it."""
+    return _written(_plain(value), default_flow_style=True, width=math.inf).removesuffix("...\n").strip()

@@ -32,7 +32,7 @@ from srt_peft.data.pool import Pool
 from srt_peft.data.sources import Source, documents_of, fail, sources_of
 from srt_peft.data.tokenise import Plan, batches_of, plan_of, tokenised
 from srt_peft.errors import LockedError, SRTError, StateError
-from srt_peft.review.files import Array, Columns, Lock
+from srt_peft.review.files import Array, Columns, Lock, sync
 from srt_peft.review.rows import IDENTITY_BYTES
 
 VERSION = 1
@@ -101,13 +101,13 @@ def ingest(
             for name, rows in (("train", train), ("held_out", held_out)):
                 names = list(dict.fromkeys(s.name for s in sources))
                 pools.write(staged / "whole" / name, columns, rows, names, {"key": key, "report": asdict(report)})
-            pools.sync_folder(staged / "whole")
+            sync(staged / "whole")
             try:
                 (staged / "whole").rename(target)
             except OSError:
                 if not target.exists():  # else another process was first, with the same bytes
                     raise
-            pools.sync_folder(target.parent)
+            sync(target.parent)
     except OSError as error:
         raise StateError(
             f"The pools could not be written in {root} ({error.strerror or error}); nothing was left there. Free some "

@@ -249,7 +249,7 @@ def write(
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
-    sync_folder(folder.parent)
+    files.sync(folder.parent)
     return Pool.open(folder, verify=False)
 
 
@@ -284,7 +284,7 @@ def _write_into(
                 file.write(content)
                 file.flush()
             os.fsync(file.fileno())
-    sync_folder(staged)
+    files.sync(staged)
 
 
 def _gather(out: files.Array, flat: files.Array, offsets: files.Array, rows: NDArray[np.int64]) -> None:
@@ -310,15 +310,6 @@ def _fingerprint(columns: Columns) -> str:
 
 def _offsets(lengths: Iterable[int], n: int) -> NDArray[np.int64]:
     return np.fromiter(chain([0], accumulate(lengths)), dtype=np.int64, count=n + 1)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- pool.json ----------------------------------------------------------------------------------------------

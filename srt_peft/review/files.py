@@ -99,7 +99,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(folder / MANIFEST)
-    _sync_folder(folder)
+    sync(folder)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -232,8 +232,9 @@ def sweep(folder: Path, keep: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from srt_peft.errors import DamagedError, StateError
+from srt_peft.review.files import sync
 
 MANIFEST = "MANIFEST.json"
 FORMAT, VERSION = "srt_peft checkpoint", 1
@@ -50,8 +50,8 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
         manifest = {"format": FORMAT, "version": VERSION, "step": step, "files": files}
         (staged / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         for path in staged.rglob("*"):
-            _flush(path)
-        _flush(staged)
+            sync(path)
+        sync(staged)
     except OSError as error:
         shutil.rmtree(staged, ignore_errors=True)
         raise StateError(
@@ -61,7 +61,7 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
     if final.exists():  # of an earlier run to this step, which resume went behind
         shutil.rmtree(final)
     staged.rename(final)
-    _flush(home)
+    sync(home)
     if keep is not None:
         for path in all_of(run)[:-keep]:
             shutil.rmtree(path)
@@ -107,14 +107,6 @@ def check(path: Path) -> dict[str, Any]:
 def _described(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- the optimiser, without pickle ----------------------------------------------------------------------------

@@ -210,4 +210,4 @@ def _at(recipe: Recipe, dotted: str) -> Any:
 
 def _flow(value: Any) -> str:
     """A value in YAML, on one line, as an override takes it."""
-    return _written(_plain(value), default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+    return _written(_plain(value), default_flow_style=True, width=math.inf).removesuffix("...\n").rstrip("\n")

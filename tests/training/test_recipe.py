@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from srt_peft import OptionError, make_scheduler
 from srt_peft.review.kinds import SCHEDULERS
@@ -373,6 +373,10 @@ def test_what_is_dumped_loads_to_an_equal_recipe(tmp_path_factory, written):
 
 
 @given(RECIPE, RECIPE)
+@example(
+    {"model": {"base": ";\xa0"}, "data": {"old": None, "new": "0"}},
+    {"model": {"base": "\xa0@"}, "data": {"old": None, "new": "0"}},
+)
 @settings(max_examples=25, deadline=None)
 def test_every_difference_names_an_override_that_undoes_it(saved, asked):
     """What `changed` says, given on the command line, makes the saved recipe of the one that was asked for."""

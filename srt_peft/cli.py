@@ -8,9 +8,11 @@ Exit codes: 0 done, 1 failed at run time, 2 bad arguments or recipe, 130 interru
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +38,13 @@ def _train(args: Arguments) -> int | None:
         )
         raise OptionError(f"the recipe {args.recipe}", [remedy])
     output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
-    recipe = load_recipe(args.recipe, [*args.overrides, *output])
+    try:
+        recipe = load_recipe(args.recipe, [*args.overrides, *output])
+    except OptionError as error:
+        if int(os.environ.get("RANK", "0")) == 0:
+            raise
+        time.sleep(2)  # of the processes that a launcher began, the first tells; the launcher ends all when one ends
+        return error.exit_code
 
     from srt_peft.training.loop import train  # noqa: PLC0415 - see above
 
@@ -280,12 +288,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(_in_words(error), getattr(error, "exit_code", SRTError.exit_code))
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_ROOM = "Make room on the disk, and try again; a run goes on from its newest whole checkpoint with --resume."
+
+
 def _in_words(error: Exception) -> str:
     if isinstance(error, SRTError):
         return f"error: {error}"
     told = f"error: {type(error).__name__}: {error}"
     if isinstance(error, OSError):
-        return told
+        return f"{told}\n{_ROOM}" if error.errno in _FULL else told
     return f"{told}\nThis was not foreseen. `--debug` shows where it happened; a report needs that and `srt-peft env`."
 
 

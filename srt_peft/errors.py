@@ -24,14 +24,16 @@ class SRTError(Exception):
 
 
 class OptionError(SRTError, ValueError):
-    """One or more settings cannot be; `faults` holds a line for each."""
+    """One or more settings cannot be; `faults` holds a line for each, of which the message tells at most so many."""
 
     exit_code = 2
 
-    def __init__(self, what: str, faults: Sequence[str]) -> None:
+    def __init__(self, what: str, faults: Sequence[str], *, most: int | None = None) -> None:
         self.faults = tuple(faults)
-        count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
-        super().__init__("\n  ".join([f"{count} in {what}:", *self.faults]))
+        count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults):,} faults"
+        more = len(self.faults) - len(self.faults[:most])
+        rest = [f"and {more:,} more"] if more else []
+        super().__init__("\n  ".join([f"{count} in {what}:", *self.faults[:most], *rest]))
 
 
 class ProtocolError(SRTError, RuntimeError):

@@ -1,6 +1,10 @@
 """The documents say what the code does."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,31 @@ def test_what_documents_link_to_is_there(document):
     path = ROOT / document
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+def test_the_readme_update_runs_as_it_is_printed(tmp_path):
+    """Both lines of it, in a folder that has what a clone has; the new text is learned, and the adapter loads."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    [block] = [block for block in blocks if "eval/tiny_base.py" in block]
+    for name in ("docs", "recipes", "eval", "README.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/bin").symlink_to(Path(sys.executable).parent)
+    surroundings = {**os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["bash", "-euc", block], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Done: 30 steps." in done.stdout
+    lines = [json.loads(line) for line in (tmp_path / "runs/tiny-cpu/metrics.jsonl").read_text().splitlines()]
+    held_out = [line["held_out_new_nll"] for line in lines if "held_out_new_nll" in line]
+    assert held_out[-1] < held_out[0]
+    (tmp_path / "load.py").write_text(
+        "from transformers import AutoModelForCausalLM\n"
+        'base_model = AutoModelForCausalLM.from_pretrained("runs/tiny-base")\n'
+        + "\n".join(line.strip() for line in done.stdout.splitlines() if line.startswith("    "))
+    )
+    subprocess.run([sys.executable, "load.py"], cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_the_readme_example_runs(capsys):

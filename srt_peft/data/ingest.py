@@ -97,9 +97,9 @@ def ingest(
             documents = documents_of(sources, column, format)
             with _bar(sources, progress=progress) as advance:
                 columns, hashes = _spool(staged, tokenised(batches_of(documents, plan, advance), plan, workers))
-            train, held_out, report = _divide(columns, hashes, holdout, nothing=not sources)
+            names = list(dict.fromkeys(s.name for s in sources))
+            train, held_out, report = _divide(columns, hashes, holdout, names)
             for name, rows in (("train", train), ("held_out", held_out)):
-                names = list(dict.fromkeys(s.name for s in sources))
                 pools.write(staged / "whole" / name, columns, rows, names, {"key": key, "report": asdict(report)})
             sync(staged / "whole")
             try:
@@ -200,12 +200,13 @@ def _spool(folder: Path, found: Iterable[Columns]) -> tuple[Columns, NDArray[np.
 
 
 def _divide(
-    columns: Columns, hashes: NDArray[np.uint64], holdout: float, *, nothing: bool
+    columns: Columns, hashes: NDArray[np.uint64], holdout: float, names: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Report]:
     """Which rows to train on, and which to hold out; of rows with the same text, the first is kept."""
     identity, document = columns["identity"], columns["document"]
-    if identity.shape[0] == 0 and not nothing:
-        fail(f"there is no text in it: {hashes.size} documents, all of them empty. Check the paths and the column")
+    if identity.shape[0] == 0 and names:
+        held = f"{hashes.size} documents, all of them empty" if hashes.size else "no documents"
+        fail(f"there is no text in {', '.join(names)}: {held}. Check the paths and the column")
     halves = np.ascontiguousarray(identity).view("<u8").reshape(-1, 2)
     order = np.lexsort((halves[:, 1], halves[:, 0]))
     fresh = np.ones(order.size, dtype=bool)
@@ -217,7 +218,7 @@ def _divide(
     else:
         away = chosen(halves[kept, 0], holdout)
     if kept.size and away.all():
-        fail(f"holdout = {holdout} leaves nothing to train on: lower it, or bring more text")
+        fail(f"holdout = {holdout} leaves nothing of {', '.join(names)} to train on: lower it, or bring more text")
     report = Report(
         documents=int(hashes.size),
         examples=int(kept.size),

@@ -151,6 +151,11 @@ class Pool:
         return np.diff(self.columns["offsets"])
 
     @property
+    def largest(self) -> int:
+        """The largest token id; -1 where there is no token."""
+        return int(self.columns["tokens"].max(initial=-1))
+
+    @property
     def identity(self) -> NDArray[np.uint8]:
         """What each example is known by."""
         return self.columns["identity"]
@@ -218,6 +223,11 @@ class Corpus:
     def identity(self) -> NDArray[np.uint8]:
         """What each example is known by, as the review state keeps it; a copy."""
         return np.concatenate([self.old.identity, self.new.identity])
+
+    def shared(self) -> int:
+        """How many new examples have the same text as an old one."""
+        old, new = (np.ascontiguousarray(p.identity[:, :8]).view("<u8").ravel() for p in (self.old, self.new))
+        return int(np.isin(new, old).sum())  # half a hash is enough to count by, and sorts a good deal faster
 
     @property
     def fingerprint(self) -> str:

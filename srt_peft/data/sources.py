@@ -63,6 +63,17 @@ def sources_of(source: Any, root: Path, format: str) -> list[Source]:  # noqa: A
     return [_source(*entry, root, format) for entry in entries]
 
 
+def absent(paths: Iterable[str]) -> list[str]:
+    """A line for each that is a path by its looks and is not here: told together, and before anything is read."""
+    found = []
+    for given in dict.fromkeys(paths):
+        path = Path(given).expanduser()
+        if _looks_like_a_path(given, path) and not path.exists() and not path.is_symlink():
+            near = did_you_mean(path.name, (p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
+            found.append(f"{given} does not exist{near}: expected a file, a folder, or a dataset's name on the hub")
+    return found
+
+
 _ENTRY = {"path", "source", "limit"}
 _EXPECTED = "expected a path, a hub name, or {path: …, source: NAME, limit: null}"
 
@@ -71,14 +82,15 @@ def _source(given: str, name: str | None, limit: int | None, root: Path, format:
     path = Path(given).expanduser()
     name = name or path.name or given
     if not path.exists() and not path.is_symlink():
-        if _looks_like_a_path(given, path):
-            near = did_you_mean(path.name, (p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
-            fail(f"{given} does not exist{near}: expected a file, a folder, or a dataset's name on the hub")
+        for fault in absent([given]):
+            fail(fault)
         rows = _from_hub(given, root)
         return Source(name, limit, (), rows, f"hub {rows._fingerprint}")  # noqa: SLF001 - a hash of all it came from
     rows = None
     if path.is_dir():
-        files = sorted((p for p in path.rglob("*") if p.is_file() and not _hidden(p, path)), key=lambda p: p.parts)
+        # A link that leads nowhere is kept, to be told when it is read: its text would be missing without a word.
+        there = (p for p in path.rglob("*") if (p.is_file() or not p.exists()) and not _hidden(p, path))
+        files = sorted(there, key=lambda p: p.parts)
         if (path / "dataset_dict.json").is_file() or {"state.json", "dataset_info.json"} <= {p.name for p in files}:
             rows = _from_disk(path)
             hashed, files = files, []
@@ -89,11 +101,12 @@ def _source(given: str, name: str | None, limit: int | None, root: Path, format:
         if _kind(path) not in _READERS:
             near = did_you_mean(path.suffix, _READERS)
             fail(f"{given} is of an unknown kind{near}: expected {_KINDS}, perhaps with .gz. Rename or convert it")
+        if path.exists() and not path.is_file():  # to read from a pipe is to wait for ever, or to read it once
+            fail(f"{given} is neither a file nor a folder: expected one of them. Write what it gives to a file")
     for file in files:
         if format == "chat" and _kind(file) in {".txt", ".md", ".csv"}:
             fail(f"{file} cannot hold chats: format 'chat' expects rows with messages, as JSONL and Parquet have them")
-    with _reading(path):
-        content = [f"{_kind(file)} {_digest(file)}" for file in hashed]
+    content = [f"{_kind(file)} {_digest(file)}" for file in hashed]
     return Source(name, limit, tuple(files), rows, "\n".join(content))
 
 
@@ -121,7 +134,7 @@ def _kind(path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with _reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -218,8 +231,12 @@ def _decode(raw: bytes, path: Path, offset: int = 0) -> str:
         text = raw.decode()
     except UnicodeDecodeError as error:
         where = f"byte 0x{raw[error.start]:02x} at offset {offset + error.start}"
-        fault = f"{path} is not UTF-8: {where}. Convert it, such as with iconv -f LATIN1 -t UTF-8"
+        theirs = "UTF-16" if offset == 0 and raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
+        fault = f"{path} is not UTF-8: {where}. Convert it, such as with iconv -f {theirs} -t UTF-8"
         raise OptionError(PLACE, [fault]) from None
+    if "\0" in text:  # a file that a crash left unwritten is all zeros; a binary one and UTF-16 have many
+        at = offset + raw.index(b"\0")
+        fail(f"{path} is no text: byte 0x00 at offset {at}. Bring it again, or convert it, if it is UTF-16 or binary")
     return text if offset else text.removeprefix("\ufeff")
 
 
@@ -352,6 +369,8 @@ def _plain(value: Any, column: str, where: str) -> str:
 
 def _messages(value: Any, column: str, where: str) -> list[dict[str, Any]]:
     right = isinstance(value, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
+    # A template writes nothing where there is no content: the model would learn who speaks, and not what is said.
+    right = right and all("content" in m or "tool_calls" in m for m in value)
     if value is not None and not right:
         fail(f"{where}: {column!r} is {value!r:.60}: expected a list of {{role: …, content: …}}")
     return value or []

@@ -106,7 +106,7 @@ class SRTDataset(IterableDataset[Step]):
         draw = self.scheduler.draw()
         lengths = self.examples.lengths[draw.ids]
         micro = cut(lengths.tolist(), self.budget, packing=self.packing, row=self.row)
-        tokens = [self.examples[int(i)] for i in draw.ids]
+        tokens = [self.examples[i] for i in draw.ids.tolist()]
         batches = [collate(rows, tokens, draw.ids, pad=self.pad) for rows in micro[self.rank :: self.ranks]]
         n_targets = int(np.maximum(lengths - 1, 0).sum())
         return Step(draw, batches, n_targets, int(lengths.sum()))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from srt_peft.review.files import sync
 
 MANIFEST = "MANIFEST.json"
 FORMAT, VERSION = "srt_peft checkpoint", 1
+_NAME = re.compile(r"step-(\d{8,})")
 
 
 def name_of(step: int) -> str:
@@ -52,25 +54,37 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
         for path in staged.rglob("*"):
             sync(path)
         sync(staged)
-    except OSError as error:
+        if final.exists():  # of an earlier run to this step, which resume went behind
+            shutil.rmtree(final)
+        staged.rename(final)
+        sync(home)
+    except BaseException as error:
         shutil.rmtree(staged, ignore_errors=True)
+        # What is written in Rust (safetensors, tokenizers) tells of a full disk in an exception of its own.
+        if not isinstance(error, OSError) and "os error" not in str(error):
+            raise
+        reason = getattr(error, "strerror", None) or error
         raise StateError(
-            f"The checkpoint {final} could not be written ({error.strerror or error}); earlier ones are as they were. "
+            f"The checkpoint {final} could not be written ({reason}); earlier ones are as they were. "
             "Make room on the disk, or lower checkpoints.keep, and go on with --resume."
         ) from error
-    if final.exists():  # of an earlier run to this step, which resume went behind
-        shutil.rmtree(final)
-    staged.rename(final)
-    sync(home)
-    if keep is not None:
-        for path in all_of(run)[:-keep]:
+    if keep is not None:  # later ones were passed over: they are damaged, and must not push out this one
+        for path in [path for path in all_of(run) if step_of(path) <= step][:-keep]:
             shutil.rmtree(path)
     return final
 
 
+def step_of(path: Path) -> int:
+    """After how many steps a checkpoint was made, by its name."""
+    found = _NAME.fullmatch(path.name)
+    assert found, "it is called as name_of does"
+    return int(found[1])
+
+
 def all_of(run: Path) -> list[Path]:
     """The run's checkpoints, oldest first, whole or not."""
-    return sorted(p for p in (run / "checkpoints").glob("step-*") if p.is_dir())
+    found = (run / "checkpoints").glob("step-*")
+    return sorted((path for path in found if _NAME.fullmatch(path.name) and path.is_dir()), key=step_of)
 
 
 def newest(run: Path) -> tuple[Path | None, list[str]]:
@@ -89,19 +103,29 @@ def newest(run: Path) -> tuple[Path | None, list[str]]:
 def check(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint, once every file is known to be as it was written."""
     try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        files = manifest["files"]
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files, step = dict(manifest["files"]), manifest["step"]
         known = (manifest["format"], manifest["version"]) == (FORMAT, VERSION)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DamagedError(f"{path} is no whole checkpoint: its {MANIFEST} is missing or cannot be read.") from None
     if not known:
         raise DamagedError(f"{path} is not a checkpoint that this version reads: {MANIFEST} says so.")
+    if path.name != (name_of(step) if isinstance(step, int) else None):
+        raise DamagedError(f"{path} is not what its name says: its {MANIFEST} is of step {step!r}.")
+    for name in _ESSENTIAL - files.keys():
+        raise DamagedError(f"{path} is not whole: its {MANIFEST} names no {name}.")
     for name, said in files.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DamagedError(f"{path} is damaged: its {MANIFEST} names {name}, which lies outside of it.")
         if not (path / name).is_file():
             raise DamagedError(f"{path} is not whole: {name} is missing.")
         if _described(path / name) != said:
             raise DamagedError(f"{path} is damaged: {name} is not as it was written.")
     return manifest
+
+
+_ESSENTIAL = {"srt_state/state.json", "trainer/trainer.json"}
+"""What a run cannot go on without, whatever it trains."""
 
 
 def _described(path: Path) -> dict[str, Any]:

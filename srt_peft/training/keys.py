@@ -18,7 +18,7 @@ from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.review.kinds import SCHEDULERS
 from srt_peft.review.options import RULES, Options
 
-DTYPES = ("bfloat16", "float16", "float32")
+DTYPES = ("bfloat16", "float32")  # float16 would need its loss scaled, which the loop does not do
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 SCHEDULES = ("linear", "cosine", "constant")
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "aim", "clearml", "dvclive", "swanlab")
@@ -174,7 +174,7 @@ class Data:
     new: tuple[Source, ...] = _key(_where(bool, _sources), f"what to learn: {_SOURCE}")
     text_column: str = _key(_text, "a column's name", "text")
     format: str = _one_of(("text", "chat"), "text")
-    max_length: int = _key(_whole(2), "the most tokens of an example, a whole number, 2 or more", 2048)
+    max_length: int = _key(_whole(4), "the most tokens of an example, a whole number, 4 or more", 2048)
     packing: bool = _key(_flag, "true or false", default=True, free="draws and each example's NLL are the same")
     holdout: float = _key(_real(lambda v: 0 <= v < 1), "the share held out for evaluation, from 0 to below 1", 0.01)
     supersedes: None = _key(_where(lambda v: v is None), f"null: {_LATER}", None)

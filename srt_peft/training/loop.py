@@ -16,6 +16,7 @@ Not covered here: sharded models.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +26,12 @@ from numpy.typing import NDArray
 from srt_peft.data.pool import Pool
 from srt_peft.data.stream import SRTDataset, Step
 from srt_peft.review import Review
-from srt_peft.training import run
+from srt_peft.training import ranks, run
 from srt_peft.training.keys import Recipe
 from srt_peft.training.model import evaluating
 from srt_peft.training.nll import summarise, token_nll
-from srt_peft.training.run import Setup, Stop
+from srt_peft.training.progress import Metrics, Stop
+from srt_peft.training.run import Setup
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
 if TYPE_CHECKING:
@@ -38,12 +40,21 @@ if TYPE_CHECKING:
 
 def train(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) -> int:
     """One update, from the recipe to the saved adapter; the exit code."""
-    setup = run.prepare(recipe, resume=resume, allow_changes=allow_changes)
-    if setup is None:
-        return 0
-    steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
+    with ranks.begun(recipe.tracking.with_, recipe.output) as accelerator:
+        setup = run.prepare(recipe, accelerator, resume=resume, allow_changes=allow_changes)
+        if setup is None:
+            return 0
+        steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
+        setup.say(warmup_note(recipe, steps))
+        with Stop() as stop, setup.scheduler:
+            learn(setup, steps, stop)
+            return run.close(setup, steps)
+
+
+def learn(setup: Setup, steps: int, stop: Stop) -> None:
+    """Step after step, until the last or until asked to stop; either way, what was learned is saved."""
+    recipe = setup.recipe
     factor = learning_rate_factor(recipe.training.schedule, recipe.training.warmup_steps, steps)
-    setup.say(warmup_note(recipe, steps))
     stream = SRTDataset(
         setup.scheduler,
         setup.corpus,
@@ -54,24 +65,21 @@ def train(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) 
         rank=setup.accelerator.process_index,
         ranks=setup.accelerator.num_processes,
     )
-    with Stop() as stop, run.Metrics(setup, steps) as metrics:
-        if setup.scheduler.state.step < steps:
-            for step in stream:
-                t = step.draw.step
-                started = time.perf_counter()
-                learning_rate = recipe.training.learning_rate * factor(t)
-                loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
-                metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
-                every = recipe.evaluation.every
-                if every and (t + 1) % every == 0:
-                    metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
-                stopping = stop.asked(setup.accelerator)
-                if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
-                    run.save(setup, t + 1)
-                if t + 1 == steps or stopping:
-                    break
-    stream.close()
-    return run.close(setup, steps)
+    with closing(stream), Metrics(setup, steps) as metrics:
+        for step in stream if setup.scheduler.state.step < steps else ():
+            t = step.draw.step
+            started = time.perf_counter()
+            learning_rate = recipe.training.learning_rate * factor(t)
+            loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
+            metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
+            every = recipe.evaluation.every
+            if every and (t + 1) % every == 0:
+                metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+            stopping = stop.asked(setup.accelerator)
+            if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
+                run.save(setup, t + 1)
+            if t + 1 == steps or stopping:
+                break
 
 
 def one_step(
@@ -107,8 +115,7 @@ def update(setup: Setup, learning_rate: float) -> float:
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        if setup.accelerator.num_processes > 1:
-            parameter.grad = setup.accelerator.reduce(parameter.grad, "sum")
+    ranks.sum_over(setup.accelerator, [parameter.grad for parameter in parameters])
     norm = torch.nn.utils.clip_grad_norm_(parameters, setup.recipe.training.max_grad_norm)
     for group in setup.optimizer.param_groups:
         group["lr"] = learning_rate

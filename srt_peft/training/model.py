@@ -32,6 +32,9 @@ import torch
 from torch import nn
 
 from srt_peft.errors import OptionError, did_you_mean
+from srt_peft.training.base import NO_WEIGHTS, adapter_folder, config_of, line_of, load_tokenizer, refused
+
+__all__ = ["describe", "evaluating", "load_model", "load_tokenizer", "make_optimizer"]
 
 _LOGGER = logging.getLogger("srt_peft")
 
@@ -45,7 +48,6 @@ _SHORT = {"alpha": "lora_alpha", "dropout": "lora_dropout"}
 _LONG = {long: short for short, long in _SHORT.items()}
 # What makes an adapter's shape and scale: an adapter that is continued keeps these.
 _SHAPE = ("r", "lora_alpha", "use_dora", "use_rslora")
-_ADAPTER = ["adapter_config.json", "adapter_model.safetensors"]
 
 
 def load_model(
@@ -68,7 +70,7 @@ def load_model(
     base = str(base)
     options = {_SHORT.get(key, key): value for key, value in (lora or {}).items()}
     _check(tuning, dtype, attention, options, adapter)
-    config = _config(base, revision)
+    config = config_of(base, revision)
     model = _load_base(base, revision, config, tuning, DTYPES[dtype], attention, _place(device))
     model.config.use_cache = False
     if gradient_checkpointing:  # transformers before 5.23 knows it by its older name only
@@ -80,7 +82,7 @@ def load_model(
     with warnings.catch_warnings():  # what nobody here can act on, and what `_other_names` tells
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing. is deprecated", category=FutureWarning)
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
-        folder = None if adapter is None else _adapter_folder(str(adapter))
+        folder = None if adapter is None else adapter_folder(str(adapter))
         tuned = _continued(model, base, commit, folder, options) if folder else _new_adapter(model, commit, options)
     config = tuned.peft_config["default"]
     if isinstance(config.target_modules, set):  # which would be saved in another order by every process
@@ -88,28 +90,28 @@ def load_model(
     return tuned
 
 
-def load_tokenizer(base: str | Path, revision: str | None = None) -> Any:
-    """The base's tokenizer; where it has no padding token, the end-of-sequence token serves, and that is told."""
-    from transformers import AutoTokenizer
-
-    base = str(base)
-    _config(base, revision)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(base, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, ImportError) as error:
-        raise _refused(
-            f"model.base = {base!r} has no tokenizer that can be read ({_line(error)}): expected tokenizer.json and "
-            "tokenizer_config.json beside the weights. Save them there with tokenizer.save_pretrained"
-        ) from error
-    if tokenizer.pad_token_id is None:
-        if tokenizer.eos_token_id is None:
-            raise _refused(
-                f"model.base = {base!r}: its tokenizer has neither a padding nor an end-of-sequence token, and "
-                "examples cannot be told apart without one. Set eos_token in its tokenizer_config.json"
-            )
-        tokenizer.pad_token = tokenizer.eos_token
-        _LOGGER.info("the tokenizer has no padding token; %r serves for it.", tokenizer.eos_token)
-    return tokenizer
+def load_to_score(
+    base: str | Path,
+    *,
+    revision: str | None = None,
+    adapter: str | Path | None = None,
+    precision: str = "bfloat16",
+    attention: str = "sdpa",
+    device: torch.device | str | None = None,
+) -> Any:
+    """A base, alone or with an adapter, to be asked and not trained; `precision` is "4bit" (NF4) or a dtype's name."""
+    base, quantise = str(base), precision == "4bit"
+    dtype = torch.bfloat16 if quantise and _place(device).type == "cuda" else DTYPES.get(precision, torch.float32)
+    config = config_of(base, revision)
+    kind = "qlora" if quantise else "lora"  # which a base that comes quantised can be, too
+    model = _load_base(base, revision, config, kind, dtype, attention, _place(device))
+    if adapter is not None:
+        commit = getattr(model.config, "_commit_hash", None) or revision
+        model = _continued(model, base, commit, adapter_folder(str(adapter)), {})
+    model.requires_grad_(False).eval()
+    for module in model.modules():
+        _spare(module)
+    return model
 
 
 def make_optimizer(
@@ -179,42 +181,6 @@ def _check(tuning: str, dtype: str, attention: str, lora: Mapping[str, Any], ada
         raise OptionError("the model", faults)
 
 
-def _config(base: str, revision: str | None) -> Any:
-    """The base's configuration, once it is known to be a causal language model that needs no code of its own."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
-
-    folder = Path(base)
-    try:
-        config = AutoConfig.from_pretrained(base, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        if "trust_remote_code" in str(error):
-            fault = "needs code of its own from the hub, and srt-peft never runs such code. Choose another base"
-        elif folder.is_dir() and not (folder / "config.json").is_file():
-            fault = "is a folder without a config.json: expected one that save_pretrained has written"
-        elif folder.is_dir():
-            fault = f"has a config.json that transformers cannot read ({_line(error)})"
-        else:
-            at = f" at revision {revision!r}" if revision else ""
-            fault = (
-                f"is neither a folder here nor a model that the hub gives{at} ({_line(error)}). Check the spelling; "
-            )
-            fault += f"where there is no network, fetch it beforehand: hf download {base}"
-        raise _refused(f"model.base = {base!r} {fault}") from error
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind = type(config).__name__.removesuffix("Config")
-        raise _refused(f"model.base = {base!r} is a {kind}: expected a causal language model")
-    return config
-
-
-def _refused(fault: str) -> OptionError:
-    return OptionError("the model", [fault])
-
-
-def _line(error: BaseException, which: int = 0) -> str:
-    """One line of an error of others."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[which].strip()
-
-
 # --- loading ------------------------------------------------------------------------------------------------------
 
 
@@ -247,9 +213,20 @@ def _load_base(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
         )
     try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(base, revision=revision, **options)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise _refused(_load_fault(base, attention, error)) from error
+        found: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            base, revision=revision, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
+    except SafetensorError as error:
+        raise refused(f"model.base = {base!r} is damaged ({line_of(error)}): fetch its weights again") from error
+    except (OSError, ValueError, ImportError) as error:
+        raise refused(_load_fault(base, attention, error)) from error
+    model, info = found
+    lacking = sorted({*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])})
+    if lacking:  # transformers would begin them at random, and say so in passing
+        raise refused(
+            f"model.base = {base!r} is not what its config.json says: {len(lacking)} weights are missing or of another "
+            f"shape, the first is {lacking[0]}. Fetch weights and config.json from one place"
+        )
     return model if quantised or tuning == "qlora" else model.to(place)
 
 
@@ -261,7 +238,7 @@ def _quantised(base: str, config: Any, tuning: str) -> bool:
     method = said.get("quant_method") if isinstance(said, dict) else getattr(said, "quant_method", None)
     if tuning == "full" or (tuning == "qlora" and method != "bitsandbytes"):
         remedy = "tuning 'lora' can train beside it" if tuning == "qlora" else "tuning 'qlora' or 'lora' can"
-        raise _refused(
+        raise refused(
             f"model.base = {base!r} is stored quantised by {method!r}, which tuning = {tuning!r} cannot train; {remedy}"
         )
     return True
@@ -269,13 +246,10 @@ def _quantised(base: str, config: Any, tuning: str) -> bool:
 
 def _load_fault(base: str, attention: str, error: Exception) -> str:
     if "safetensors" in str(error) and isinstance(error, OSError):
-        return (
-            f"model.base = {base!r} has no weights in safetensors: expected model.safetensors. Files like "
-            "pytorch_model.bin can hold code and are never read; load it where you trust it, and save_pretrained it"
-        )
+        return NO_WEIGHTS.format(base=base)
     if "attention" in str(error).lower() or "flash" in str(error).lower():
-        return f"model.attention = {attention!r} cannot be had here ({_line(error)}): set it to 'sdpa' or 'eager'"
-    return f"model.base = {base!r} cannot be loaded: {_line(error)}"
+        return f"model.attention = {attention!r} cannot be had here ({line_of(error)}): set it to 'sdpa' or 'eager'"
+    return f"model.base = {base!r} cannot be loaded: {line_of(error)}"
 
 
 # --- adapters -----------------------------------------------------------------------------------------------------
@@ -291,26 +265,7 @@ def _new_adapter(model: Any, commit: str | None, options: Mapping[str, Any]) -> 
     try:
         return get_peft_model(model, LoraConfig(**settings, revision=commit))
     except (ValueError, TypeError) as error:
-        raise _refused(f"model.lora: {_line(error)}") from error
-
-
-def _adapter_folder(adapter: str) -> Path:
-    """Where the adapter's files lie, fetched if it is one on the hub; safetensors only."""
-    folder = Path(adapter)
-    if not folder.is_dir():
-        from huggingface_hub import snapshot_download
-
-        try:
-            folder = Path(snapshot_download(adapter, allow_patterns=_ADAPTER))
-        except (OSError, ValueError) as error:
-            raise _refused(
-                f"model.adapter = {adapter!r} is neither a folder here nor an adapter that the hub gives "
-                f"({_line(error)}). Check the spelling, or leave it out to begin a new one"
-            ) from error
-    missing = " and no ".join(name for name in _ADAPTER if not (folder / name).is_file())
-    if missing:
-        raise _refused(f"model.adapter = {adapter!r} has no {missing}: expected what PEFT's save_pretrained writes")
-    return folder
+        raise refused(f"model.lora: {line_of(error)}") from error
 
 
 def _continued(model: Any, base: str, commit: str | None, folder: Path, options: Mapping[str, Any]) -> Any:
@@ -322,7 +277,7 @@ def _continued(model: Any, base: str, commit: str | None, folder: Path, options:
     try:
         config: Any = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError) as error:
-        raise _refused(f"{name} has an adapter_config.json that PEFT cannot read: {_line(error)}") from error
+        raise refused(f"{name} has an adapter_config.json that PEFT cannot read: {line_of(error)}") from error
     faults = _mismatches(config, base, name, options)
     if faults:
         raise OptionError("the model", faults)
@@ -333,9 +288,9 @@ def _continued(model: Any, base: str, commit: str | None, folder: Path, options:
     try:
         tuned = PeftModel.from_pretrained(model, str(folder), config=config, is_trainable=True)
     except SafetensorError as error:
-        raise _refused(f"{name} is damaged: {_line(error)}. Fetch it again") from error
+        raise refused(f"{name} is damaged: {line_of(error)}. Fetch it again") from error
     except (RuntimeError, ValueError) as error:
-        raise _misfit(name, base, _line(error, -1)) from error
+        raise _misfit(name, base, line_of(error, -1)) from error
     odd = _other_names(tuned, folder)
     if odd:
         raise _misfit(name, base, f"{len(odd)} tensors have no counterpart, the first is {odd[0]}")
@@ -366,7 +321,7 @@ def _mismatches(config: Any, base: str, name: str, options: Mapping[str, Any]) -
 
 
 def _misfit(name: str, base: str, reason: str) -> OptionError:
-    return _refused(
+    return refused(
         f"{name} does not fit model.base = {base!r} ({reason}): it was made for a base of another shape. "
         "Set model.base to that base, or leave model.adapter out to begin a new one"
     )
@@ -406,10 +361,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """
     model.eval()
     for module in model.modules():
-        if type(module).__name__ == "Linear4bit":
-            module.training = True
+        _spare(module)
     try:
         with torch.no_grad():
             yield
     finally:
         model.train()
+
+
+def _spare(module: nn.Module) -> None:
+    """Keep a quantised layer from being re-packed (see `evaluating`)."""
+    if type(module).__name__ == "Linear4bit":
+        module.training = True

@@ -108,10 +108,7 @@ def token_nll(model: nn.Module, batch: Batch, *, chunk: int = CHUNK) -> tuple[Te
             return nll, example
     logits: Tensor = _forward(model, batch)
     if logits.shape[:-1] != batch.input_ids.shape:
-        raise SRTError(
-            f"{type(causal_lm(model)).__name__} returned logits of shape {tuple(logits.shape)} for tokens of shape "
-            f"{tuple(batch.input_ids.shape)}: expected one row of logits for each token. srt-peft cannot train it."
-        )
+        raise _too_few(model, batch, logits)
     chosen = logits.flatten(0, 1)[where]
     return F.cross_entropy(chosen.float(), target, reduction="none"), example
 
@@ -142,6 +139,41 @@ def window_loss(nll: Tensor, tokens: int, world_size: int = 1) -> Tensor:
     leave those at 1.)
     """
     return nll.sum() * (world_size / max(tokens, 1))
+
+
+def logits_at(model: nn.Module, batch: Batch, where: Tensor) -> Tensor:
+    """The model's logits at these flat positions, (n, vocabulary), without making those of the other positions.
+
+    It is the head's own forward that makes them, and the model that goes on with them: so a bias, a quantised or
+    adapted head, a soft cap and a scale are all there. A model that does not call its head once, on all that it was
+    given, makes whole logits instead.
+    """
+    head = _head(causal_lm(model))
+    shape = batch.input_ids.shape
+    if head is not None:
+        plain = head.forward
+        called: list[bool] = []
+
+        def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+            called.append(hidden.shape[:-1] == shape)
+            chosen = hidden.flatten(0, 1)[where.to(hidden.device)][None] if called[-1] else hidden
+            return plain(chosen, *args, **kwargs)
+
+        with _replaced(head, forward):
+            logits = _forward(model, batch)
+        if called == [True] and logits.shape[:-1] == (1, len(where)):
+            return logits[0]
+    logits = _forward(model, batch)
+    if logits.shape[:-1] != shape:
+        raise _too_few(model, batch, logits)
+    return logits.flatten(0, 1)[where.to(logits.device)]
+
+
+def _too_few(model: nn.Module, batch: Batch, logits: Tensor) -> SRTError:
+    return SRTError(
+        f"{type(causal_lm(model)).__name__} returned logits of shape {tuple(logits.shape)} for tokens of shape "
+        f"{tuple(batch.input_ids.shape)}: expected one row of logits for each token. srt-peft cannot use it."
+    )
 
 
 # --- the choice -------------------------------------------------------------------------------------------------

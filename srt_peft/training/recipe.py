@@ -14,6 +14,7 @@ wherever a number is expected, and a date is the text that was written.
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 import reprlib
@@ -49,6 +50,7 @@ def load_recipe(recipe: str | os.PathLike[str] | Mapping[str, Any], overrides: S
     for override in overrides:
         _override(given, override, told)
     _spread_order(given, told)
+    _keep_shape(given)
     made = _read(Recipe, given, "", told)
     if not told:
         told = _clashes(made)
@@ -149,6 +151,25 @@ def _spread_order(given: dict[str, Any], told: list[str]) -> None:
             review[pool] = own = {"order": order, **(own or {})}
             if own["order"] != order:
                 told.append(f"review.order = {order!r} and review.{pool}.order = {own['order']!r}: keep one of the two")
+
+
+_SHAPE = {"r": "r", "alpha": "lora_alpha", "use_dora": "use_dora", "use_rslora": "use_rslora"}
+"""What an adapter that is continued keeps: the recipe's names, and those of PEFT."""
+
+
+def _keep_shape(given: dict[str, Any]) -> None:
+    """Where an adapter is continued and the recipe does not name its shape, that is the adapter's own."""
+    model = given.get("model")
+    if not isinstance(model, Mapping) or not isinstance(model.get("adapter"), str):
+        return
+    try:
+        config = json.loads((Path(model["adapter"]) / "adapter_config.json").read_text(encoding="utf-8"))
+        own = {key: config[theirs] for key, theirs in _SHAPE.items() if theirs in config}
+    except (OSError, ValueError, TypeError):  # not here, or damaged: told when it is loaded
+        return
+    lora = model.get("lora")
+    if lora is None or isinstance(lora, Mapping):
+        given["model"] = {**model, "lora": {**own, **(lora or {})}}
 
 
 def _clashes(recipe: Recipe) -> list[str]:

@@ -12,14 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,13 +26,16 @@ from tqdm import tqdm
 from srt_peft.data.collate import Batch, collate, cut
 from srt_peft.data.ingest import ingest
 from srt_peft.data.pool import Corpus, Pool
-from srt_peft.data.stream import Step
+from srt_peft.data.sources import absent
 from srt_peft.errors import OptionError
-from srt_peft.review import Review, Scheduler, load_scheduler, make_scheduler
+from srt_peft.review import Scheduler, load_scheduler, make_scheduler
 from srt_peft.training import checkpoint
+from srt_peft.training.base import check_base, check_ids, fingerprint, load_tokenizer
+from srt_peft.training.folder import RECIPE, check_log, claim, link_pools, replace
 from srt_peft.training.keys import Recipe
-from srt_peft.training.model import evaluating, load_model, load_tokenizer, make_optimizer
+from srt_peft.training.model import evaluating, load_model, make_optimizer
 from srt_peft.training.nll import packs_exactly
+from srt_peft.training.ranks import as_one, available, from_main
 from srt_peft.training.recipe import changed, dump, load_recipe
 from srt_peft.training.schedule import steps_of
 
@@ -48,6 +47,8 @@ class Setup:
     recipe: Recipe
     folder: Path
     accelerator: Accelerator
+    identity: dict[str, str]
+    """What a resume must find unchanged beside the recipe: the base's weights and the texts."""
     tokenizer: Any
     corpus: Corpus
     held_out: dict[str, Pool]
@@ -86,62 +87,59 @@ def seed_of(seed: int, step: int, rank: int) -> int:
 # --- beginning ------------------------------------------------------------------------------------------------
 
 
-def prepare(recipe: Recipe, *, resume: bool, allow_changes: bool) -> Setup | None:
+def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_changes: bool) -> Setup | None:
     """Set a run up, or take it up where its newest whole checkpoint left it; None where there is nothing to do."""
-    with_ = list(recipe.tracking.with_)
-    accelerator = Accelerator(log_with=with_ or None, project_dir=recipe.output)
-    folder = Path(recipe.output)
-    start = _start(folder, resume=resume, accelerator=accelerator)
-    accelerator.wait_for_everyone()
-    tokenizer = load_tokenizer(recipe.model.base, recipe.model.revision)
-    with accelerator.main_process_first():
-        corpus, held_out = _corpora(recipe, tokenizer)
-    _check_sizes(recipe, accelerator)
-    identity = {"corpus": corpus.fingerprint}
-    if start is not None:
-        saved = json.loads((start / "trainer" / "trainer.json").read_text())
-        _same(recipe, identity, saved, allow_changes=allow_changes)
-        if saved["step"] >= steps_of(recipe, len(corpus) - corpus.n_old):
-            if accelerator.is_main_process:
-                print(f"{folder} is finished: all {saved['step']} steps are done. Its adapter lies in {start}.")
-            return None
-    torch.manual_seed(recipe.training.seed)
-    model, optimizer = _model(recipe, start, accelerator.device)
-    _check_packing(recipe, model)
-    _check_packing(recipe, model)
-    setup = Setup(recipe, folder, accelerator, tokenizer, corpus, held_out, model, optimizer, None)  # type: ignore[arg-type]
-    if start is not None:
-        checkpoint.load_optimizer(optimizer, setup.names(), start / "trainer")
-    setup.scheduler = _scheduler(setup, start)
-    if setup.main:
-        (folder / "recipe.yaml").write_text(dump(recipe), encoding="utf-8")
-    if with_:
-        accelerator.init_trackers("srt_peft", config={"recipe": dump(recipe)})
-    return setup
-
-
-def _start(folder: Path, *, resume: bool, accelerator: Accelerator) -> Path | None:
-    """The checkpoint to go on from, or None for a fresh start in a folder that is cleared of unfinished attempts."""
-    newest, faults = checkpoint.newest(folder)
-    main = accelerator.is_main_process
-    for fault in faults if main else ():
-        print(f"passed over: {fault}", file=sys.stderr)
-    if resume and newest is not None:
+    folder, main = Path(recipe.output), accelerator.is_main_process
+    newest = None
+    with as_one(accelerator):
+        _check_sizes(recipe, accelerator)
+        _check_trackers(recipe)
         if main:
-            print(f"Going on from {newest}.", file=sys.stderr)
-        return newest
-    if checkpoint.all_of(folder):
-        remedy = "--resume to go on" if newest else "another output, since none of its checkpoints is whole"
-        fault = f"output = {folder}: a run lies there already; give {remedy}, or name another output"
-        raise OptionError("the recipe", [fault])
-    if main:
-        if resume:
-            print(f"There is no checkpoint in {folder}: starting afresh.", file=sys.stderr)
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in ("review", "pools", "metrics.jsonl"):
-            path = folder / leftover
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    return None
+            newest = claim(folder, resume=resume)
+    start = from_main(newest)
+    with as_one(accelerator):
+        _check_inputs(recipe, start)
+        tokenizer = load_tokenizer(recipe.model.base, recipe.model.revision)
+        if main:
+            corpus, held_out = _corpora(recipe, tokenizer)
+    with as_one(accelerator):
+        if not main:  # who find in the cache what the main process has put there
+            corpus, held_out = _corpora(recipe, tokenizer)
+        identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), "corpus": corpus.fingerprint}
+        if start is not None:
+            saved = json.loads((start / "trainer" / "trainer.json").read_text())
+            _same(recipe, identity, saved, allow_changes=allow_changes)
+            if saved["step"] >= steps_of(recipe, len(corpus) - corpus.n_old):
+                if main:
+                    print(f"{folder} is finished: all {saved['step']} steps are done. Its adapter lies in {start}.")
+                return None
+    with as_one(accelerator):
+        torch.manual_seed(recipe.training.seed)
+        model, optimizer = _model(recipe, start, accelerator.device)
+        check_ids(model, tokenizer, max(pool.largest for pool in (corpus.old, corpus.new, *held_out.values())))
+        _check_packing(recipe, model)
+        setup = Setup(
+            recipe,
+            folder,
+            accelerator,
+            identity,
+            tokenizer,
+            corpus,
+            held_out,
+            model,
+            optimizer,
+            None,  # type: ignore[arg-type]
+        )
+        if start is not None:
+            checkpoint.load_optimizer(optimizer, setup.names(), start / "trainer")
+        setup.scheduler = _scheduler(setup, start)
+        if main:
+            replace(folder / RECIPE, dump(recipe))
+            link_pools(folder, {"old": corpus.old, "new": corpus.new})
+        setup.say("\n".join(_notes(recipe, corpus)))
+        if recipe.tracking.with_:
+            accelerator.init_trackers("srt_peft", config={"recipe": dump(recipe)})
+    return setup
 
 
 def _corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
@@ -161,11 +159,39 @@ def _corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
     return Corpus(pools["old"], pools["new"]), held_out
 
 
+def _check_inputs(recipe: Recipe, start: Path | None) -> None:
+    """What can be told of texts, base and adapter before any of them is read, which may take an hour."""
+    gone = absent(source.path for source in (*recipe.data.old, *recipe.data.new))
+    if gone:
+        raise OptionError("the corpus", gone)
+    adapter = None if start else recipe.model.adapter
+    check_base(recipe.model.base, recipe.model.revision, adapter, recipe.data.max_length)
+
+
+def _notes(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
+    """What is legal, and seldom meant."""
+    shared, n_new, batch = corpus.shared(), len(corpus.new), recipe.training.batch_size
+    if shared:
+        yield (
+            f"{shared} of {n_new} new examples are in data.old, too, word for word: each is reviewed in both pools, as "
+            "two examples. Take them out of one of the two, unless that is meant."
+        )
+    if batch > len(corpus):
+        yield f"training.batch_size = {batch} is more than the {len(corpus)} examples there are: draws are smaller."
+
+
 def _check_sizes(recipe: Recipe, accelerator: Accelerator) -> None:
     ranks, batch = accelerator.num_processes, recipe.training.batch_size
     if batch < ranks:
         fault = f"training.batch_size = {batch}: expected at least one example for each of the {ranks} processes"
         raise OptionError("the recipe", [fault])
+
+
+def _check_trackers(recipe: Recipe) -> None:
+    lacking = [name for name in recipe.tracking.with_ if name not in available()]
+    if lacking:
+        remedy = f"pip install {' '.join(lacking)}, or leave it out: metrics.jsonl has the same numbers"
+        raise OptionError("the recipe", [f"tracking.with: {', '.join(lacking)} cannot be used here; {remedy}"])
 
 
 def _check_packing(recipe: Recipe, model: torch.nn.Module) -> None:
@@ -181,12 +207,15 @@ def _check_packing(recipe: Recipe, model: torch.nn.Module) -> None:
             raise OptionError("the recipe", [fault])
 
 
+_CHANGED = {"base": "other weights", "corpus": "other text, or another tokenizer"}
+
+
 def _same(recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], *, allow_changes: bool) -> None:
     differences = changed(load_recipe(saved["recipe"]), recipe)
     differences += [
-        f"{name}: {saved['identity'][name]} in the checkpoint, {value} now (other text, or another tokenizer)"
+        f"the {name} is {value} now and {saved['identity'].get(name)} in the checkpoint ({_CHANGED[name]})"
         for name, value in identity.items()
-        if saved["identity"][name] != value
+        if saved["identity"].get(name) != value
     ]
     if differences and not allow_changes:
         raise OptionError(
@@ -224,8 +253,9 @@ def _scheduler(setup: Setup, start: Path | None) -> Scheduler:
     """Every rank has the same scheduler; only the main one maps its state into the run's folder and keeps the log."""
     review = setup.folder / "review"
     places = {"folder": review / "state", "log": review / "log"} if setup.main else {}
-    review.mkdir(exist_ok=True)
     if start is not None:
+        if setup.main:
+            check_log(setup.folder, checkpoint.step_of(start))
         return load_scheduler(start / "srt_state", **places)
     options = setup.recipe.scheduler_options()
     return make_scheduler(
@@ -253,111 +283,19 @@ def batches(setup: Setup, pool: Pool) -> Iterator[Batch]:
         yield collate(rows, tokens, ids, pad=setup.tokenizer.pad_token_id)
 
 
-class Stop:
-    """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once."""
-
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Stop:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.signal = number
-        for other, handler in self._before.items():
-            signal.signal(other, handler)
-
-    def asked(self, accelerator: Accelerator) -> bool:
-        """Whether any rank was asked to stop."""
-        flag = torch.tensor(float(self.signal is not None), device=accelerator.device)
-        return bool(accelerator.reduce(flag, "sum") > 0)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
-class Metrics:
-    """A line a step in metrics.jsonl, the trackers, and a progress bar with what a person watches."""
-
-    def __init__(self, setup: Setup, steps: int) -> None:
-        self.setup, self.steps = setup, steps
-        self.begun = setup.scheduler.state.step
-        self.path = setup.folder / "metrics.jsonl"
-        self.drawn = np.zeros(2, dtype=np.int64)
-
-    def __enter__(self) -> Metrics:
-        if self.setup.main:
-            lines = self.path.read_text().splitlines() if self.path.exists() else []
-            kept = [line for line in lines if json.loads(line)["step"] < self.begun]
-            self.path.write_text("".join(f"{line}\n" for line in kept))
-            self.file = self.path.open("a")
-        disable = None if self.setup.main else True
-        self.bar = tqdm(total=self.steps, initial=self.begun, unit="step", disable=disable, dynamic_ncols=True)
-        return self
-
-    def note(
-        self, step: Step, review: Review, *, loss: float, norm: float, learning_rate: float, started: float
-    ) -> None:
-        """What one step did."""
-        draw, seconds = step.draw, time.perf_counter() - started
-        n_new = draw.ids.size - draw.n_old
-        self.drawn += (draw.n_old, n_new)
-        line = {
-            "step": draw.step,
-            "loss": loss,
-            "learning_rate": learning_rate,
-            "gradient_norm": norm,
-            "old": draw.n_old,
-            "new": n_new,
-            "due_old": draw.due[0],
-            "due_new": draw.due[1],
-            "lapses": review.lapses,
-            "not_finite": review.not_finite,
-            "tokens": step.n_tokens,
-            "seconds": round(seconds, 4),
-        }
-        self._write(line)
-        self.bar.set_postfix_str(
-            f"loss {loss:.3f}, {step.n_tokens / seconds:,.0f} tok/s, old {draw.n_old}/{draw.ids.size}, "
-            f"due {draw.due[0]:,}+{draw.due[1]:,}, lapses {review.lapses}"
-        )
-        self.bar.update()
-
-    def held_out(self, step: int, nll: dict[str, float]) -> None:
-        """Perplexity on text that is never trained on."""
-        self._write({"step": step, **{f"held_out_{name}_nll": value for name, value in nll.items()}})
-        told = ", ".join(f"{name} {np.exp(min(value, 700.0)):.2f}" for name, value in nll.items())
-        self.setup.say(f"step {step + 1}: held-out perplexity {told}")
-
-    def _write(self, line: dict[str, Any]) -> None:
-        if self.setup.main:
-            self.file.write(json.dumps(line) + "\n")
-            self.file.flush()
-        self.setup.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=line["step"])
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.close()
-        if self.setup.main:
-            self.file.close()
-
-
 # --- saving and ending ------------------------------------------------------------------------------------------
 
 
 def save(setup: Setup, step: int) -> None:
     """A checkpoint after so many steps; only the main process writes."""
-    if setup.main:
-        writers: dict[str, Callable[[Path], None]] = {
-            "": lambda folder: _save_model(setup, folder),
-            "srt_state": setup.scheduler.save,
-            "trainer": lambda folder: _save_trainer(setup, step, folder),
-        }
-        checkpoint.save(setup.folder, step, writers, keep=setup.recipe.checkpoints.keep)
-    setup.accelerator.wait_for_everyone()
+    with as_one(setup.accelerator):
+        if setup.main:
+            writers: dict[str, Callable[[Path], None]] = {
+                "": lambda folder: _save_model(setup, folder),
+                "srt_state": setup.scheduler.save,
+                "trainer": lambda folder: _save_trainer(setup, step, folder),
+            }
+            checkpoint.save(setup.folder, step, writers, keep=setup.recipe.checkpoints.keep)
 
 
 def _save_model(setup: Setup, folder: Path) -> None:
@@ -367,7 +305,7 @@ def _save_model(setup: Setup, folder: Path) -> None:
 
 def _save_trainer(setup: Setup, step: int, folder: Path) -> None:
     checkpoint.save_optimizer(setup.optimizer, setup.names(), folder)
-    saved = {"step": step, "recipe": setup.recipe.as_dict(), "identity": {"corpus": setup.corpus.fingerprint}}
+    saved = {"step": step, "recipe": setup.recipe.as_dict(), "identity": setup.identity}
     (folder / "trainer.json").write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n")
 
 

@@ -14,6 +14,8 @@ CHAT = (
     "{% for m in messages %}{% if m['role'] == 'ghost' %}{{ raise_exception('no ghosts') }}{% endif %}"
     "<s>{{ m['role'] }}\n{{ m['content'] }}</s>\n{% endfor %}"
 )
+TURNS = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+"""A template that refuses nobody."""
 
 
 def prose(sentences, seed=0):

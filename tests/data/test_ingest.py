@@ -547,11 +547,12 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_an_empty_corpus(made, tmp_path):
-    assert "there is no text in it: 2 documents, all of them empty" in said(made(["", " \n"]), byte_bpe())
-    assert "there is no text in it: 0 documents" in said(made([]), byte_bpe())
+    assert "there is no text in corpus.jsonl: 2 documents, all of them empty" in said(made(["", " \n"]), byte_bpe())
+    assert "there is no text in corpus.jsonl: no documents" in said(made([]), byte_bpe())
     (tmp_path / "e.txt").write_text("")
-    assert "there is no text in it: 1 documents" in said(tmp_path / "e.txt", byte_bpe())
-    assert "leaves nothing to train on" in said(made([f"t{i}" for i in range(20)]), byte_bpe(), holdout=0.999999)
+    assert "there is no text in e.txt: 1 documents" in said(tmp_path / "e.txt", byte_bpe())
+    message = said(made([f"t{i}" for i in range(20)]), byte_bpe(), holdout=0.999999)
+    assert "leaves nothing of corpus.jsonl to train on" in message
 
 
 def test_all_faults_of_the_options_are_told_at_once(made):

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -235,3 +236,46 @@ def test_a_batch_smaller_than_the_number_of_processes_is_refused(world, tmp_path
 
     with pytest.raises(OptionError, match="at least one example for each of the 2 processes"):
         runs._check_sizes(recipe(world, tmp_path, "training.batch_size=1"), Two())
+
+
+# --- trackers, links, identity --------------------------------------------------------------------------------------
+
+
+def test_a_tracker_gets_what_metrics_jsonl_has(world, tmp_path):
+    """TensorBoard's own reader finds each step's loss."""
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(recipe(world, tmp_path / "run", "tracking.with=[tensorboard]", "training.steps=3"))
+    files = [event_accumulator.EventAccumulator(str(p)).Reload() for p in (tmp_path / "run").rglob("events.*")]
+    [scalars] = [file.Scalars("loss") for file in files if "loss" in file.Tags()["scalars"]]
+    told = {event.step: event.value for event in scalars}
+    lines = {line["step"]: line["loss"] for line in metrics(tmp_path / "run") if "loss" in line}
+    assert told == pytest.approx(lines)
+
+
+def test_a_tracker_that_is_not_installed_is_told(world, tmp_path):
+    with pytest.raises(OptionError, match=r"tracking.with: dvclive cannot be used here; pip install dvclive, or leave"):
+        train(recipe(world, tmp_path / "run", "tracking.with=[dvclive]"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_links_to_its_texts(whole):
+    """RUN/pools shows where the tokenised examples lie."""
+    from srt_peft.data.pool import Pool
+
+    assert {link.name for link in (whole / "pools").iterdir()} == {"old", "new"}
+    state = ReviewState.open(whole / "checkpoints/step-00000012/srt_state")
+    pools = [Pool.open(whole / "pools" / name / "train") for name in ("old", "new")]
+    assert np.array_equal(np.concatenate([pool.identity for pool in pools]), state.identity)
+
+
+def test_a_base_that_has_changed_under_a_run_is_refused(world, tmp_path):
+    """Its weights are known by more than their folder's name."""
+    base = tmp_path / "base"
+    shutil.copytree(world / "base", base)
+    train(recipe(world, tmp_path / "run", f"model.base={base}", "training.steps=2", "checkpoints.every=1"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        model.model.norm.weight.add_(0.1)
+    model.save_pretrained(base)
+    with pytest.raises(OptionError, match=r"the base is \w+ now and \w+ in the checkpoint \(other weights\)"):
+        train(recipe(world, tmp_path / "run", f"model.base={base}", "training.steps=2"), resume=True)

@@ -400,6 +400,28 @@ def test_whatever_is_given_is_a_recipe_or_an_option_error(given_):
         load_recipe(given_)
 
 
+# --- an adapter that is continued ---------------------------------------------------------------------------------
+
+
+def test_an_adapter_that_is_continued_keeps_its_shape(tmp_path):
+    """Where the recipe does not name it; what it names stands, and is compared when the adapter is loaded."""
+    config = {"r": 4, "lora_alpha": 12, "use_dora": True, "use_rslora": False, "lora_dropout": 0.5}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    given_ = {"model": {"base": "b", "adapter": str(tmp_path)}, "data": {"old": "a", "new": "b"}}
+    lora = load_recipe(given_).model.lora
+    assert (lora.r, lora.alpha, lora.use_dora, lora.use_rslora, lora.dropout) == (4, 12, True, False, 0.0)
+    assert load_recipe(given_, ["model.lora.r=8"]).model.lora.r == 8
+    assert load_recipe({**given_, "model": {"base": "b"}}).model.lora.r == 16
+
+
+@pytest.mark.parametrize("content", [None, "{", "[1]"])
+def test_an_adapter_whose_shape_cannot_be_read_is_left_to_the_model(tmp_path, content):
+    if content is not None:
+        (tmp_path / "adapter_config.json").write_text(content)
+    given_ = {"model": {"base": "b", "adapter": str(tmp_path)}, "data": {"old": "a", "new": "b"}}
+    assert load_recipe(given_).model.lora.r == 16
+
+
 # --- going on -----------------------------------------------------------------------------------------------------
 
 FREE = {

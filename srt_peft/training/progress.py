@@ -1,0 +1,111 @@
+"""What a person sees of a run while it lasts, and how they stop it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from tqdm import tqdm
+
+from srt_peft.data.stream import Step
+from srt_peft.review import Review
+from srt_peft.training.folder import METRICS, rewind_metrics
+from srt_peft.training.ranks import as_one
+from srt_peft.training.run import Setup
+
+
+class Stop:
+    """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signal = number
+        for other, handler in self._before.items():
+            signal.signal(other, handler)
+
+    def asked(self, accelerator: Accelerator) -> bool:
+        """Whether any rank was asked to stop."""
+        flag = torch.tensor(float(self.signal is not None), device=accelerator.device)
+        return bool(accelerator.reduce(flag, "sum") > 0)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class Metrics:
+    """A line a step in metrics.jsonl, the trackers, and a progress bar with what a person watches."""
+
+    def __init__(self, setup: Setup, steps: int) -> None:
+        self.setup, self.steps = setup, steps
+        self.begun = setup.scheduler.state.step
+        self.path = setup.folder / METRICS
+        self.drawn = np.zeros(2, dtype=np.int64)
+
+    def __enter__(self) -> Metrics:
+        with as_one(self.setup.accelerator):
+            if self.setup.main:
+                rewind_metrics(self.setup.folder, self.begun)
+                self.file = self.path.open("a")
+        disable = None if self.setup.main else True
+        self.bar = tqdm(total=self.steps, initial=self.begun, unit="step", disable=disable, dynamic_ncols=True)
+        return self
+
+    def note(
+        self, step: Step, review: Review, *, loss: float, norm: float, learning_rate: float, started: float
+    ) -> None:
+        """What one step did."""
+        draw, seconds = step.draw, time.perf_counter() - started
+        n_new = draw.ids.size - draw.n_old
+        self.drawn += (draw.n_old, n_new)
+        line = {
+            "step": draw.step,
+            "loss": loss,
+            "learning_rate": learning_rate,
+            "gradient_norm": norm,
+            "old": draw.n_old,
+            "new": n_new,
+            "due_old": draw.due[0],
+            "due_new": draw.due[1],
+            "lapses": review.lapses,
+            "not_finite": review.not_finite,
+            "tokens": step.n_tokens,
+            "seconds": round(seconds, 4),
+        }
+        self._write(line)
+        self.bar.set_postfix_str(
+            f"loss {loss:.3f}, {step.n_tokens / seconds:,.0f} tok/s, old {draw.n_old}/{draw.ids.size}, "
+            f"due {draw.due[0]:,}+{draw.due[1]:,}, lapses {review.lapses}"
+        )
+        self.bar.update()
+
+    def held_out(self, step: int, nll: dict[str, float]) -> None:
+        """Perplexity on text that is never trained on."""
+        self._write({"step": step, **{f"held_out_{name}_nll": value for name, value in nll.items()}})
+        told = ", ".join(f"{name} {np.exp(min(value, 700.0)):.2f}" for name, value in nll.items())
+        self.setup.say(f"step {step + 1}: held-out perplexity {told}")
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self.setup.main:
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
+        self.setup.accelerator.log({k: v for k, v in line.items() if k != "step"}, step=line["step"])
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
+        if self.setup.main:
+            self.file.close()

@@ -37,6 +37,8 @@ def _train(args: Arguments) -> int | None:
             f"no such file here, but a recipe that comes with srt-peft: `srt-peft recipes copy {name}`, edit, train"
         )
         raise OptionError(f"the recipe {args.recipe}", [remedy])
+    if args.resume and args.output is None and not any(word.startswith("output=") for word in args.overrides):
+        args.output = _own_folder(Path(args.recipe))
     output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
     try:
         recipe = load_recipe(args.recipe, [*args.overrides, *output])
@@ -46,10 +48,47 @@ def _train(args: Arguments) -> int | None:
         time.sleep(2)  # of the processes that a launcher began, the first tells; the launcher ends all when one ends
         return error.exit_code
 
+    from srt_peft.evaluation import suites  # noqa: PLC0415 - see above
     from srt_peft.training.loop import train  # noqa: PLC0415 - see above
 
-    code: int | None = train(recipe, resume=args.resume, allow_changes=args.allow_changes)
+    asked = suites.parse(recipe.evaluation.suites)
+    evaluate = partial(suites.in_training, asked) if asked else None
+    code: int | None = train(recipe, resume=args.resume, allow_changes=args.allow_changes, evaluate=evaluate)
     return code
+
+
+def _own_folder(recipe: Path) -> str | None:
+    """The run whose resolved recipe this is: it may have been moved since."""
+    whole = recipe.name == "recipe.yaml" and any(recipe.parent.glob("checkpoints/step-*/MANIFEST.json"))
+    return str(recipe.parent) if whole else None
+
+
+# --- eval ---------------------------------------------------------------------------------------------------------
+
+
+def _eval(args: Arguments) -> int:
+    from srt_peft.evaluation import suites  # noqa: PLC0415 - see above
+
+    names = [*args.targets, *args.compare]
+    asked = suites.parse([*args.suite, *([f"tasks={args.tasks}"] if args.tasks else [])] or ["perplexity"])
+    if not names:
+        raise OptionError("eval", ["there is no target: expected a run, a checkpoint, an adapter, or a base model"])
+
+    from srt_peft.evaluation.evaluate import code_of, evaluate, told  # noqa: PLC0415 - see above
+
+    options = suites.Options(
+        precision=args.precision, limit=args.limit, data_root=args.data_root, num_fewshot=args.num_fewshot,
+        budget=args.batch_tokens,
+    )  # fmt: skip
+    out = Path(args.out) if args.out else None
+    results = evaluate(
+        names, asked, options, base=args.base, against_base=bool(args.compare), max_forgetting=args.max_forgetting,
+        out=out, seed=args.seed,
+    )  # fmt: skip
+    _say(told(results, args.format), end="")
+    if out is not None:
+        (out / "results.json").write_text(told(results, "json"), encoding="utf-8")
+    return code_of(results)
 
 
 # --- recipes ------------------------------------------------------------------------------------------------------
@@ -206,6 +245,56 @@ COMMANDS = {
                 {"action": "store_true", "help": "resume with other settings or texts than the run was begun with"},
             ),
             ("--output", {"metavar": "DIR", "help": "the run's folder; the same as output=DIR"}),
+        ),
+    ),
+    "eval": Command(
+        _eval,
+        "score a model on questions, probes, held-out text or the harness's tasks; or compare updates with their base",
+        "srt-peft eval runs/this-week --suite qa=questions.jsonl --suite perplexity\n"
+        "  srt-peft eval --compare runs/a runs/b --suite qa=questions.jsonl --max-forgetting 2.0\n"
+        "  srt-peft eval meta-llama/Llama-3.2-3B --suite broad --limit 100",
+        (
+            (
+                "targets",
+                {"metavar": "TARGET", "nargs": "*", "help": "a run, a checkpoint, an adapter, or a base model"},
+            ),
+            (
+                "--compare",
+                {"metavar": "TARGET", "nargs": "+", "default": [], "help": "targets to compare with their base"},
+            ),
+            (
+                "--suite",
+                {
+                    "metavar": "NAME[=SOURCE]",
+                    "action": "append",
+                    "default": [],
+                    "help": "qa=FILE, temporalwiki=FILE, perplexity[=RECIPE] (the default), broad; may be given again",
+                },
+            ),
+            ("--tasks", {"metavar": "A,B", "help": "tasks, groups or task folders of the harness"}),
+            ("--base", {"metavar": "BASE", "help": "an adapter's base, where it is not where the adapter says"}),
+            (
+                "--precision",
+                {"choices": ("4bit", "bfloat16", "float16", "float32"), "help": "as it was trained, unless given"},
+            ),
+            ("--limit", {"metavar": "N", "type": int, "help": "questions of each of the harness's tasks"}),
+            ("--num-fewshot", {"metavar": "N", "type": int, "help": "examples in the harness's prompts"}),
+            ("--data-root", {"metavar": "DIR", "help": "local copies of the harness's data: MMLU, BBH, GSM8K, PIQA"}),
+            ("--batch-tokens", {"metavar": "N", "type": int, "default": 16384, "help": "tokens of one forward pass"}),
+            (
+                "--max-forgetting",
+                {
+                    "metavar": "POINTS",
+                    "type": float,
+                    "help": "exit with 3 where the whole interval of the loss on old lies beyond so many points",
+                },
+            ),
+            (
+                "--format",
+                {"choices": ("terminal", "markdown", "latex", "json"), "default": "terminal", "help": "of the tables"},
+            ),
+            ("--out", {"metavar": "DIR", "help": "where answers are kept, and results.json written"}),
+            ("--seed", {"metavar": "N", "type": int, "default": 0, "help": "of the resamples"}),
         ),
     ),
     "recipes list": Command(_list, "name the recipes that come with srt-peft", "srt-peft recipes list"),

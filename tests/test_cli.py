@@ -48,6 +48,22 @@ def test_commands_and_flags_are_these():
     """Frozen: scripts rely on them. Whoever changes this test breaks them, and says so in the changelog."""
     assert {path: [name for name, _ in command.arguments] for path, command in cli.COMMANDS.items()} == {
         "train": ["recipe", "overrides", "--resume", "--allow-changes", "--output"],
+        "eval": [
+            "targets",
+            "--compare",
+            "--suite",
+            "--tasks",
+            "--base",
+            "--precision",
+            "--limit",
+            "--num-fewshot",
+            "--data-root",
+            "--batch-tokens",
+            "--max-forgetting",
+            "--format",
+            "--out",
+            "--seed",
+        ],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],
@@ -80,8 +96,11 @@ def test_the_version():
 
 MISTAKES = {
     "no command": ([], "the following arguments are required: COMMAND"),
-    "a misspelt command": (["trian"], "'trian' is no command (did you mean 'train'?); known are train, recipes, env"),
-    "a command of a later day": (["publish"], "'publish' is no command; known are train, recipes, env"),
+    "a misspelt command": (
+        ["trian"],
+        "'trian' is no command (did you mean 'train'?); known are train, eval, recipes, env",
+    ),
+    "a command of a later day": (["publish"], "'publish' is no command; known are train, eval, recipes, env"),
     "a misspelt subcommand": (["recipes", "lst"], "'lst' is no command (did you mean 'list'?)"),
     "a misspelt flag": (
         ["train", "r.yaml", "--resum"],
@@ -151,8 +170,8 @@ def test_train_hands_recipe_and_flags_to_the_loop(loop, tmp_path):
     words = ["train", recipe, "training.steps=5", "--resume", "model.base=c", "--output", "it's, mine"]
     assert cli.main([*words, "training.seed=3"]) == 0
     (first, how), (second, other) = loop.calls
-    assert how == {"resume": False, "allow_changes": False}
-    assert other == {"resume": True, "allow_changes": False}
+    assert how == {"resume": False, "allow_changes": False, "evaluate": None}
+    assert other == {"resume": True, "allow_changes": False, "evaluate": None}
     assert (first.training.steps, first.model.base, first.output) == ("one_pass", "b", "runs/my-update")
     assert (second.training.steps, second.model.base, second.output) == (5, "c", "it's, mine")
     assert second.training.seed == 3

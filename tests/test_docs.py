@@ -46,7 +46,7 @@ def test_every_option_is_in_the_table():
     assert f"| `old_fraction` | {defaults.old_fraction} |" in table
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/scheduler.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/scheduler.md", "docs/evaluation.md"])
 def test_what_documents_link_to_is_there(document):
     path = ROOT / document
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):

@@ -145,6 +145,15 @@ class Pool:
         start, stop = self.columns[name][i % n : i % n + 2].tolist()
         return slice(start, stop)
 
+    def only(self, rows: NDArray[np.int64]) -> Pool:
+        """These examples alone, in this order, as a pool in memory."""
+        columns = {name: self.columns[name][rows] for name in ("document", "source", "identity")}
+        for offsets, flat in (("offsets", "tokens"), ("text_offsets", "text")):
+            columns[offsets] = np.append(np.int64(0), np.cumsum(np.diff(self.columns[offsets])[rows]))
+            columns[flat] = np.empty(columns[offsets][-1], self.columns[flat].dtype)
+            _gather(columns[flat], self.columns[flat], self.columns[offsets], rows)
+        return Pool(self.folder, {**self.manifest, "examples": int(rows.size)}, columns)
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """How many tokens each example has."""
@@ -226,13 +235,28 @@ class Corpus:
 
     def shared(self) -> int:
         """How many new examples have the same text as an old one."""
-        old, new = (np.ascontiguousarray(p.identity[:, :8]).view("<u8").ravel() for p in (self.old, self.new))
-        return int(np.isin(new, old).sum())  # half a hash is enough to count by, and sorts a good deal faster
+        return int(_known(self.new, self.old).sum())
+
+    def unseen(self, held_out: Pool) -> Pool:
+        """Those of a held-out pool that neither pool trains on, word for word.
+
+        Documents are held out by their content. One that was revised between two snapshots is held out of the one,
+        and trained on in the other; most of its examples may be the same.
+        """
+        seen = _known(held_out, self.old) | _known(held_out, self.new)
+        return held_out.only(np.flatnonzero(~seen)) if seen.any() else held_out
 
     @property
     def fingerprint(self) -> str:
         """A hash over both pools, in order."""
         return blake2b(f"{self.old.fingerprint} {self.new.fingerprint}".encode(), digest_size=16).hexdigest()
+
+
+def _known(these: Pool, those: Pool) -> NDArray[np.bool_]:
+    """Which examples of a pool another one has, too; half a hash is enough, and sorts a good deal faster."""
+    mine, theirs = (np.ascontiguousarray(p.identity[:, :8]).view("<u8").ravel() for p in (these, those))
+    found: NDArray[np.bool_] = np.isin(mine, theirs)
+    return found
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -43,7 +43,8 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
     home = run / "checkpoints"
     home.mkdir(parents=True, exist_ok=True)
     staged, final = home / f".{name_of(step)}.part", home / name_of(step)
-    shutil.rmtree(staged, ignore_errors=True)
+    for left in home.glob(".step-*.part"):  # by a kill in the middle of a save, perhaps of another step
+        shutil.rmtree(left, ignore_errors=True)
     try:
         for name, write in parts.items():
             (staged / name).mkdir(parents=True, exist_ok=True)

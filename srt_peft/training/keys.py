@@ -8,6 +8,7 @@ wins; every other key must be what it was. The paper's values are the defaults.
 from __future__ import annotations
 
 import math
+import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -82,6 +83,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 _text = _where(lambda v: isinstance(v, str) and bool(v.strip()), read=lambda v: v)
+_place = _where(bool, read=lambda v: os.path.expanduser(_text(v)))  # noqa: PTH111 - a name on the hub is no path
 _flag = _where(lambda v: isinstance(v, bool), read=lambda v: v)
 
 
@@ -126,10 +128,10 @@ class Lora:
 class Model:
     """What is trained, and how much of it."""
 
-    base: str = _key(_text, "the base model: a folder, or a name on the hub")
+    base: str = _key(_place, "the base model: a folder, or a name on the hub")
     revision: str | None = _key(_or(None, _text), "the base's commit or tag (in quotes if all digits), or null", None)
     tuning: str = _one_of(("qlora", "lora", "full"), "qlora")
-    adapter: str | None = _key(_or(None, _text), "an adapter to go on with: a folder, a hub name, or null", None)
+    adapter: str | None = _key(_or(None, _place), "an adapter to go on with: a folder, a hub name, or null", None)
     lora: Lora = field(default_factory=Lora)
     dtype: str = _one_of(DTYPES, "bfloat16")
     attention: str = _one_of(ATTENTION, "sdpa", free=_NUMERICS)
@@ -193,7 +195,7 @@ class PoolReview:
 class Review:
     """The scheduler and its options, all explicit. In YAML, `order: NAME` sets the order of both pools."""
 
-    scheduler: str = _one_of((name for name in SCHEDULERS if name != "match"), "srt")  # a recipe holds no counts
+    scheduler: str = _one_of(SCHEDULERS, "srt")
     preset: str = _key(
         _where(lambda v: v == "paper"), f"'paper'; as for 'auto', {_LATER}", "paper", free="its options are compared"
     )
@@ -206,6 +208,10 @@ class Review:
     alpha: float = _option("alpha")
     max_interval: int | None = _option("max_interval")
     underfull: str = _option("underfull")
+    counts: str | None = _key(
+        _or(None, _text), "the path of a review log, whose counts 'match' draws, or null", None,
+        free="a log may be moved; the counts in it are compared",
+    )  # fmt: skip
     old: PoolReview = field(default_factory=PoolReview)
     new: PoolReview = field(default_factory=PoolReview)
 
@@ -237,10 +243,12 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """How often the perplexity of the held-out texts is measured."""
+    """How often the perplexity of the held-out texts is measured, and what else is asked then."""
 
     every: int | None = _key(_or(None, _whole(1)), "a whole number of steps, 1 or more, or null", None, free=_REPORTING)
-    suites: tuple[str, ...] = _key(_where(lambda v: v == (), tuple), f"[]: {_LATER}", (), free=_REPORTING)
+    suites: tuple[str, ...] = _key(
+        _texts, "a list of suites, as in `srt-peft eval --suite`: [qa=questions.jsonl]", (), free=_REPORTING
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +271,7 @@ class Recipe:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     tracking: Tracking = field(default_factory=Tracking)
-    output: str = _key(_text, "the run's folder", "runs/my-update", free="a folder may be moved")
+    output: str = _key(_place, "the run's folder", "runs/my-update", free="a folder may be moved")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON and YAML; `load_recipe` makes an equal recipe of them."""
@@ -271,10 +279,10 @@ class Recipe:
         return made
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The options for `make_scheduler`, beside the name, the examples' numbers, `batch_size` and `seed`."""
+        """The options for `make_scheduler`, beside the name, the examples' numbers, `batch_size`, `seed` and `counts`."""
         review = self.review
         old, new = review.old.order, review.new.order
-        given = {name: getattr(review, name) for name in _keys(Review) if name in RULES.keys() - {"old", "new"}}
+        given = {name: getattr(review, name) for name in _keys(Review) if name in RULES.keys() - {"old", "new", "counts"}}
         return {**given, "order": old if old == new else {"old": old, "new": new}}
 
 

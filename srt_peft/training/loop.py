@@ -16,15 +16,18 @@ Not covered here: sharded models.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from srt_peft.data.pool import Pool
 from srt_peft.data.stream import SRTDataset, Step
+from srt_peft.errors import SRTError
 from srt_peft.review import Review
 from srt_peft.training import ranks, run
 from srt_peft.training.keys import Recipe
@@ -38,7 +41,13 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def train(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) -> int:
+Evaluate = Callable[[Setup, int], dict[str, float]]
+"""From a run after so many steps to the means that its suites have found; called by the main process alone."""
+
+
+def train(
+    recipe: Recipe, *, resume: bool = False, allow_changes: bool = False, evaluate: Evaluate | None = None
+) -> int:
     """One update, from the recipe to the saved adapter; the exit code."""
     with ranks.begun(recipe.tracking.with_, recipe.output) as accelerator:
         setup = run.prepare(recipe, accelerator, resume=resume, allow_changes=allow_changes)
@@ -46,12 +55,15 @@ def train(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) 
             return 0
         steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
         setup.say(warmup_note(recipe, steps))
-        with Stop() as stop, setup.scheduler:
-            learn(setup, steps, stop)
-            return run.close(setup, steps)
+        with setup.scheduler:
+            if recipe.review.scheduler == "ppl" and setup.scheduler.state.step == 0:
+                first_look(setup)
+            with Stop(tell=setup.main) as stop:
+                learn(setup, steps, stop, evaluate)
+                return run.close(setup, steps)
 
 
-def learn(setup: Setup, steps: int, stop: Stop) -> None:
+def learn(setup: Setup, steps: int, stop: Stop, evaluate: Evaluate | None) -> None:
     """Step after step, until the last or until asked to stop; either way, what was learned is saved."""
     recipe = setup.recipe
     factor = learning_rate_factor(recipe.training.schedule, recipe.training.warmup_steps, steps)
@@ -74,7 +86,10 @@ def learn(setup: Setup, steps: int, stop: Stop) -> None:
             metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
             every = recipe.evaluation.every
             if every and (t + 1) % every == 0:
-                metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+                if setup.held_out:
+                    metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+                if evaluate is not None:
+                    metrics.scores(t, evaluate)
             stopping = stop.asked(setup.accelerator)
             if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
                 run.save(setup, t + 1)
@@ -104,12 +119,12 @@ def one_step(
         (nll.sum() / step.n_targets).backward()  # type: ignore[no-untyped-call]
     if reviewed is None:
         reviewed = stream.review(step, _over_ranks(accelerator, signals), last=last)
-    norm = update(setup, learning_rate) if step.n_targets else 0.0
+    norm = update(setup, draw.step, learning_rate) if step.n_targets else 0.0
     loss = float(accelerator.reduce(total, "sum")) / max(step.n_targets, 1)
     return loss, norm, reviewed.result()
 
 
-def update(setup: Setup, learning_rate: float) -> float:
+def update(setup: Setup, step: int, learning_rate: float) -> float:
     """Sum the gradients over the ranks, clip, and take the optimiser's step; the norm before clipping."""
     parameters = [p for group in setup.optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
@@ -117,6 +132,12 @@ def update(setup: Setup, learning_rate: float) -> float:
             parameter.grad = torch.zeros_like(parameter)
     ranks.sum_over(setup.accelerator, [parameter.grad for parameter in parameters])
     norm = torch.nn.utils.clip_grad_norm_(parameters, setup.recipe.training.max_grad_norm)
+    if not torch.isfinite(norm):
+        raise SRTError(
+            f"The gradient of step {step} is {float(norm)}, and would have spoiled every weight: nothing was learned "
+            f"from it, and nothing saved. Lower training.learning_rate (it was {learning_rate:.3g} here), and go on "
+            "with --resume --allow-changes from before the loss went wrong: remove the checkpoints that came later."
+        )
     for group in setup.optimizer.param_groups:
         group["lr"] = learning_rate
     setup.optimizer.step()
@@ -128,6 +149,21 @@ def _over_ranks(accelerator: Accelerator, signals: torch.Tensor) -> NDArray[np.f
     """Each example's signal, from whichever rank forwarded it: the others have zeros there."""
     whole: NDArray[np.float64] = accelerator.reduce(signals, "sum").cpu().numpy()
     return whole
+
+
+def first_look(setup: Setup) -> None:
+    """Score every example before the first draw, forward only: `ppl` begins with what the base finds hardest."""
+    accelerator, count = setup.accelerator, len(setup.corpus)
+    setup.say(f"ppl: the base scores each of the {count:,} examples once, before the first draw.")
+    signals = torch.zeros(count, dtype=torch.float64, device=accelerator.device)
+    hidden = None if setup.main else True
+    with evaluating(setup.model), tqdm(total=count, desc="first look", unit="example", disable=hidden) as bar:
+        for batch in run.batches(setup, setup.corpus):
+            with setup.autocast():
+                nll, example = token_nll(setup.model, batch.to(accelerator.device))
+            signals[batch.ids] = summarise(nll, example, len(batch.ids))[0].double()
+            bar.update(len(batch.ids) * accelerator.num_processes)
+    setup.scheduler.prime(np.arange(count), _over_ranks(accelerator, signals))
 
 
 def held_out(setup: Setup, pool: Pool) -> float:

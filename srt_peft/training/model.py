@@ -34,9 +34,11 @@ from torch import nn
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.training.base import NO_WEIGHTS, adapter_folder, config_of, line_of, load_tokenizer, refused
 
-__all__ = ["describe", "evaluating", "load_model", "load_tokenizer", "make_optimizer"]
+__all__ = ["describe", "evaluating", "load_model", "load_to_score", "load_tokenizer", "make_optimizer", "spare"]
 
 _LOGGER = logging.getLogger("srt_peft")
+# It tells, on every import, of a package that it can do without.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 TUNING = ("qlora", "lora", "full")
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -72,16 +74,13 @@ def load_model(
     _check(tuning, dtype, attention, options, adapter)
     config = config_of(base, revision)
     model = _load_base(base, revision, config, tuning, DTYPES[dtype], attention, _place(device))
-    model.config.use_cache = False
     if gradient_checkpointing:  # transformers before 5.23 knows it by its older name only
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if tuning == "full":
         return model.requires_grad_(True)
     commit = getattr(model.config, "_commit_hash", None) or revision
-    with warnings.catch_warnings():  # what nobody here can act on, and what `_other_names` tells
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing. is deprecated", category=FutureWarning)
-        warnings.filterwarnings("ignore", message="Found missing adapter keys")
+    with _quiet():
         folder = None if adapter is None else adapter_folder(str(adapter))
         tuned = _continued(model, base, commit, folder, options) if folder else _new_adapter(model, commit, options)
     config = tuned.peft_config["default"]
@@ -107,10 +106,9 @@ def load_to_score(
     model = _load_base(base, revision, config, kind, dtype, attention, _place(device))
     if adapter is not None:
         commit = getattr(model.config, "_commit_hash", None) or revision
-        model = _continued(model, base, commit, adapter_folder(str(adapter)), {})
-    model.requires_grad_(False).eval()
-    for module in model.modules():
-        _spare(module)
+        with _quiet():
+            model = _continued(model, base, commit, adapter_folder(str(adapter)), {})
+    spare(model.requires_grad_(False).eval())
     return model
 
 
@@ -252,6 +250,15 @@ def _load_fault(base: str, attention: str, error: Exception) -> str:
     return f"model.base = {base!r} cannot be loaded: {line_of(error)}"
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what nobody here can act on, and what `_other_names` tells."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing. is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        yield
+
+
 # --- adapters -----------------------------------------------------------------------------------------------------
 
 
@@ -359,9 +366,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     Quantised layers stay in training mode, which means nothing else to them: on some processors bitsandbytes re-packs
     their weights for inference once they are not, and training on from there goes wrong without a sound.
     """
-    model.eval()
-    for module in model.modules():
-        _spare(module)
+    spare(model.eval())
     try:
         with torch.no_grad():
             yield
@@ -369,7 +374,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train()
 
 
-def _spare(module: nn.Module) -> None:
-    """Keep a quantised layer from being re-packed (see `evaluating`)."""
-    if type(module).__name__ == "Linear4bit":
-        module.training = True
+def spare(model: nn.Module) -> None:
+    """Keep a model's quantised layers from being re-packed by whoever calls `eval()` on it (see `evaluating`)."""
+    for module in model.modules():
+        if type(module).__name__ == "Linear4bit":
+            module.training = True

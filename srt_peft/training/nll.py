@@ -131,16 +131,6 @@ def summarise(nll: Tensor, example: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return (total / count.clamp(min=1)).float(), count
 
 
-def window_loss(nll: Tensor, tokens: int, world_size: int = 1) -> Tensor:
-    """A micro-batch's share of the loss: the token mean over the whole global batch, once the shares are summed.
-
-    `tokens` is the number of predicted tokens of all micro-batches of all ranks in this step. DDP and FSDP average
-    gradients over the ranks; `world_size` undoes that. (accelerate divides again, by its gradient accumulation steps:
-    leave those at 1.)
-    """
-    return nll.sum() * (world_size / max(tokens, 1))
-
-
 def logits_at(model: nn.Module, batch: Batch, where: Tensor) -> Tensor:
     """The model's logits at these flat positions, (n, vocabulary), without making those of the other positions.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -23,7 +25,8 @@ from srt_peft.training.run import Setup
 class Stop:
     """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tell: bool) -> None:
+        self.tell = tell
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -36,6 +39,8 @@ class Stop:
         self.signal = number
         for other, handler in self._before.items():
             signal.signal(other, handler)
+        if self.tell:  # past Python's buffers, which may be in use where the signal came
+            os.write(2, b"\nStopping after this step, once it is saved. Once more leaves at once.\n")
 
     def asked(self, accelerator: Accelerator) -> bool:
         """Whether any rank was asked to stop."""
@@ -98,6 +103,15 @@ class Metrics:
         self._write({"step": step, **{f"held_out_{name}_nll": value for name, value in nll.items()}})
         told = ", ".join(f"{name} {np.exp(min(value, 700.0)):.2f}" for name, value in nll.items())
         self.setup.say(f"step {step + 1}: held-out perplexity {told}")
+
+    def scores(self, step: int, evaluate: Callable[[Setup, int], dict[str, float]]) -> None:
+        """What the recipe's suites find; the main process asks, and the others wait."""
+        means: dict[str, float] = {}
+        with as_one(self.setup.accelerator):
+            if self.setup.main:
+                means = evaluate(self.setup, step + 1)
+        self._write({"step": step, **{f"score/{name}": value for name, value in means.items()}})
+        self.setup.say(f"step {step + 1}: " + ", ".join(f"{name} {value:.4g}" for name, value in means.items()))
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.setup.main:

@@ -182,6 +182,11 @@ def _clashes(recipe: Recipe) -> list[str]:
         for pool, order in (("old", review.old.order), ("new", review.new.order))
         if order not in orders
     )
+    if (review.scheduler == "match") != (review.counts is not None):
+        told.append(
+            f"review.counts = {review.counts!r} with review.scheduler = {review.scheduler!r}: expected the path of a "
+            "review log for 'match', which draws as many old and new as that log has, and null for any other"
+        )
     if training.micro_batch_tokens < data.max_length:
         told.append(
             f"training.micro_batch_tokens = {training.micro_batch_tokens} is less than data.max_length = "
@@ -189,6 +194,8 @@ def _clashes(recipe: Recipe) -> list[str]:
         )
     if training.steps == "one_pass" and review.old_fraction == 1:
         told.append("training.steps = 'one_pass' with review.old_fraction = 1 never ends: expected a number of steps")
+    if recipe.evaluation.suites and recipe.evaluation.every is None:
+        told.append("evaluation.suites without evaluation.every: expected how many steps lie between two evaluations")
     if model.tuning == "full" and model.adapter is not None:
         told.append(f"model.adapter = {model.adapter!r}: expected null with tuning = 'full', which trains no adapter")
     return told
@@ -208,7 +215,7 @@ def _written(value: Any, **style: Any) -> str:
     return str(readable if yaml.safe_load(readable) == value else yaml.safe_dump(value, sort_keys=False, **style))
 
 
-def changed(saved: Recipe, asked: Recipe) -> list[str]:
+def changed(saved: Recipe, asked: Recipe, where: str = "in the checkpoint") -> list[str]:
     """A line for each setting without which the run would not be the one that was saved, with both values.
 
     The keys that have a `free` reason are left out: for them the recipe that is asked for wins.
@@ -218,7 +225,7 @@ def changed(saved: Recipe, asked: Recipe) -> list[str]:
         here, there = (_at(recipe, dotted) for recipe in (asked, saved))
         if not reason and here != there:
             override = shlex.quote(f"{dotted}={_flow(there)}")
-            told.append(f"{dotted} is {_flow(here)} here and {_flow(there)} in the checkpoint (its value: {override})")
+            told.append(f"{dotted} is {_flow(here)} here and {_flow(there)} {where} (its value: {override})")
     return told
 
 

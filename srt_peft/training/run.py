@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,10 +28,13 @@ from srt_peft.data.collate import Batch, collate, cut
 from srt_peft.data.ingest import ingest
 from srt_peft.data.pool import Corpus, Pool
 from srt_peft.data.sources import absent
+from srt_peft.data.stream import Examples
 from srt_peft.errors import OptionError
-from srt_peft.review import Scheduler, load_scheduler, make_scheduler
+from srt_peft.review import ReviewLog, Scheduler, load_scheduler, make_scheduler
+from srt_peft.review.options import Options, plain
 from srt_peft.training import checkpoint
 from srt_peft.training.base import check_base, check_ids, fingerprint, load_tokenizer
+from srt_peft.training.card import card
 from srt_peft.training.folder import RECIPE, check_log, claim, link_pools, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.model import evaluating, load_model, make_optimizer
@@ -101,11 +105,14 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
         _check_inputs(recipe, start)
         tokenizer = load_tokenizer(recipe.model.base, recipe.model.revision)
         if main:
-            corpus, held_out = _corpora(recipe, tokenizer)
+            corpus, held_out = corpora(recipe, tokenizer)
     with as_one(accelerator):
         if not main:  # who find in the cache what the main process has put there
-            corpus, held_out = _corpora(recipe, tokenizer)
+            corpus, held_out = corpora(recipe, tokenizer)
         identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), "corpus": corpus.fingerprint}
+        if recipe.review.counts is not None:
+            counts = _counts(recipe.review.counts, steps_of(recipe, len(corpus.new)))
+            identity["counts"] = hashlib.blake2b(str(counts).encode(), digest_size=16).hexdigest()
         if start is not None:
             saved = json.loads((start / "trainer" / "trainer.json").read_text())
             _same(recipe, identity, saved, allow_changes=allow_changes)
@@ -136,13 +143,14 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
         if main:
             replace(folder / RECIPE, dump(recipe))
             link_pools(folder, {"old": corpus.old, "new": corpus.new})
-        setup.say("\n".join(_notes(recipe, corpus)))
+        setup.say("\n".join(_notes(recipe, corpus, held_out)))
         if recipe.tracking.with_:
             accelerator.init_trackers("srt_peft", config={"recipe": dump(recipe)})
     return setup
 
 
-def _corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
+def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
+    """The texts as this tokenizer has them: what is trained on, and what neither pool trains on, by pool."""
     pools, held_out = {}, {}
     for name in ("old", "new"):
         found = ingest(
@@ -153,10 +161,10 @@ def _corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
             max_length=recipe.data.max_length,
             holdout=recipe.data.holdout,
         )
-        pools[name] = found.train
-        if len(found.held_out):
-            held_out[name] = found.held_out
-    return Corpus(pools["old"], pools["new"]), held_out
+        pools[name], held_out[name] = found.train, found.held_out
+    corpus = Corpus(pools["old"], pools["new"])
+    unseen = {name: corpus.unseen(pool) for name, pool in held_out.items()}
+    return corpus, {name: pool for name, pool in unseen.items() if len(pool)}
 
 
 def _check_inputs(recipe: Recipe, start: Path | None) -> None:
@@ -168,9 +176,23 @@ def _check_inputs(recipe: Recipe, start: Path | None) -> None:
     check_base(recipe.model.base, recipe.model.revision, adapter, recipe.data.max_length)
 
 
-def _notes(recipe: Recipe, corpus: Corpus) -> Iterator[str]:
-    """What is legal, and seldom meant."""
+def _notes(recipe: Recipe, corpus: Corpus, held_out: dict[str, Pool]) -> Iterator[str]:
+    """What the texts have become, and what is legal and seldom meant."""
     shared, n_new, batch = corpus.shared(), len(corpus.new), recipe.training.batch_size
+    for name, pool in (("old", corpus.old), ("new", corpus.new)):
+        about = pool.manifest["about"]["report"]
+        left = len(held_out.get(name, ()))
+        yield (
+            f"{name}: {about['documents']:,} documents ({about['empty']:,} empty) make {len(pool):,} examples of "
+            f"{int(pool.lengths.sum()):,} tokens; {left:,} more are held out, {about['duplicates']:,} were duplicates."
+        )
+        if about["held_out"] > left:
+            yield (
+                f"{about['held_out'] - left} more were held out of data.{name}, and are trained on in the other text, "
+                "word for word: they are left out of what is measured."
+            )
+    if recipe.evaluation.every and not held_out:
+        yield f"evaluation.every = {recipe.evaluation.every}: no text is held out whose perplexity could be measured."
     if shared:
         yield (
             f"{shared} of {n_new} new examples are in data.old, too, word for word: each is reviewed in both pools, as "
@@ -207,7 +229,7 @@ def _check_packing(recipe: Recipe, model: torch.nn.Module) -> None:
             raise OptionError("the recipe", [fault])
 
 
-_CHANGED = {"base": "other weights", "corpus": "other text, or another tokenizer"}
+_CHANGED = {"base": "other weights", "corpus": "other text, or another tokenizer", "counts": "another run's log"}
 
 
 def _same(recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], *, allow_changes: bool) -> None:
@@ -252,35 +274,72 @@ def _model(recipe: Recipe, start: Path | None, device: torch.device) -> tuple[to
 def _scheduler(setup: Setup, start: Path | None) -> Scheduler:
     """Every rank has the same scheduler; only the main one maps its state into the run's folder and keeps the log."""
     review = setup.folder / "review"
-    places = {"folder": review / "state", "log": review / "log"} if setup.main else {}
+    places: dict[str, Any] = {"folder": review / "state", "log": review / "log"} if setup.main else {}
     if start is not None:
         if setup.main:
             check_log(setup.folder, checkpoint.step_of(start))
-        return load_scheduler(start / "srt_state", **places)
-    options = setup.recipe.scheduler_options()
+        return _as_asked(setup, load_scheduler(start / "srt_state", **places))
     return make_scheduler(
         setup.recipe.review.scheduler,
         old=setup.corpus.n_old,
         new=len(setup.corpus) - setup.corpus.n_old,
-        batch_size=setup.recipe.training.batch_size,
-        seed=setup.recipe.training.seed,
         identity=setup.corpus.identity,
-        **options,
+        **_options(setup),
         **places,
     )
+
+
+def _options(setup: Setup) -> dict[str, Any]:
+    recipe = setup.recipe
+    options = {"batch_size": recipe.training.batch_size, "seed": recipe.training.seed, **recipe.scheduler_options()}
+    if recipe.review.counts is not None:
+        options["counts"] = _counts(recipe.review.counts, steps_of(recipe, len(setup.corpus.new)))
+    return options
+
+
+def _counts(path: str, steps: int) -> list[list[int]]:
+    """How many old and new examples another run drew at each of these steps, by its review log."""
+    with ReviewLog(path) as log:
+        first, table = log.counts()
+    if first or len(table) < steps:
+        held = f"the steps {first} to {first + len(table) - 1}" if len(table) else "no step"
+        fault = f"review.counts = {path!r} has {held}: expected all of this run's, 0 to {steps - 1}"
+        raise OptionError("the recipe", [f"{fault}; finish that run, or name the log of another"])
+    counts: list[list[int]] = table[:steps].tolist()
+    return counts
+
+
+def _as_asked(setup: Setup, saved: Scheduler) -> Scheduler:
+    """The scheduler that was saved, under the recipe's settings where `allow_changes` has let others through."""
+    name, options = setup.recipe.review.scheduler, Options(**plain(_options(setup)))
+    if not np.array_equal(saved.state.identity, setup.corpus.identity):  # type: ignore[arg-type]
+        saved.close()
+        fault = (
+            "the texts are cut into other examples than those of the checkpoint's review state, which follows them "
+            "one by one. Begin a new run with another output, and model.adapter set to the checkpoint"
+        )
+        raise OptionError("going on with this run", [fault])
+    if (saved.name, saved.options) == (name, options):
+        return saved
+    return Scheduler(name, options, saved.state, saved.log)
 
 
 # --- on the way -----------------------------------------------------------------------------------------------
 
 
-def batches(setup: Setup, pool: Pool) -> Iterator[Batch]:
-    """A pool's examples in order, this rank's part of them."""
-    ids = np.arange(len(pool))
-    data, training = setup.recipe.data, setup.recipe.training
-    micro = cut(pool.lengths.tolist(), training.micro_batch_tokens, packing=data.packing, row=data.max_length)
-    tokens = [pool[i] for i in range(len(pool))]
-    for rows in micro[setup.accelerator.process_index :: setup.accelerator.num_processes]:
-        yield collate(rows, tokens, ids, pad=setup.tokenizer.pad_token_id)
+AT_ONCE = 1 << 14
+"""Examples that are cut into micro-batches at once, where all of a corpus are gone through."""
+
+
+def batches(setup: Setup, examples: Examples) -> Iterator[Batch]:
+    """All examples, each once, this rank's part of them."""
+    data, training, lengths = setup.recipe.data, setup.recipe.training, examples.lengths
+    for start in range(0, len(examples), AT_ONCE):
+        ids = np.arange(start, min(start + AT_ONCE, len(examples)))
+        tokens = [examples[i] for i in ids.tolist()]
+        micro = cut(lengths[ids].tolist(), training.micro_batch_tokens, packing=data.packing, row=data.max_length)
+        for rows in micro[setup.accelerator.process_index :: setup.accelerator.num_processes]:
+            yield collate(rows, tokens, ids, pad=setup.tokenizer.pad_token_id)
 
 
 # --- saving and ending ------------------------------------------------------------------------------------------
@@ -291,16 +350,17 @@ def save(setup: Setup, step: int) -> None:
     with as_one(setup.accelerator):
         if setup.main:
             writers: dict[str, Callable[[Path], None]] = {
-                "": lambda folder: _save_model(setup, folder),
+                "": lambda folder: _save_model(setup, step, folder),
                 "srt_state": setup.scheduler.save,
                 "trainer": lambda folder: _save_trainer(setup, step, folder),
             }
             checkpoint.save(setup.folder, step, writers, keep=setup.recipe.checkpoints.keep)
 
 
-def _save_model(setup: Setup, folder: Path) -> None:
+def _save_model(setup: Setup, step: int, folder: Path) -> None:
     setup.model.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
     setup.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(card(setup.recipe, setup.folder, step), encoding="utf-8")
 
 
 def _save_trainer(setup: Setup, step: int, folder: Path) -> None:
@@ -320,15 +380,13 @@ def close(setup: Setup, steps: int) -> int:
         return 0 if done >= steps else 1
     if done < steps:
         print(f"\nStopped after {done} of {steps} steps; everything is saved in {newest}.")
-        print(f"Go on with:  srt-peft train {setup.folder / 'recipe.yaml'} --resume")
+        print(f"Go on with:  srt-peft train {shlex.quote(str(setup.folder / RECIPE))} --resume")
         return 1
     print(f"\nDone: {done} steps. The result lies in {newest} and is loaded by")
+    print("    import peft, transformers")
     if setup.recipe.model.tuning == "full":
-        print("    from transformers import AutoModelForCausalLM")
-        print(f'    model = AutoModelForCausalLM.from_pretrained("{newest}")')
+        print(f"    model = transformers.AutoModelForCausalLM.from_pretrained({str(newest)!r})")
     else:
-        print("    from peft import PeftModel")
-        print(
-            f'    model = PeftModel.from_pretrained(base_model, "{newest}")   # base_model is {setup.recipe.model.base}'
-        )
+        print(f"    base = transformers.AutoModelForCausalLM.from_pretrained({setup.recipe.model.base!r})")
+        print(f"    model = peft.PeftModel.from_pretrained(base, {str(newest)!r})")
     return 0

@@ -15,11 +15,11 @@ from srt_peft.training.nll import (
     causal_lm,
     head_path,
     linear_nll,
+    logits_at,
     packs_exactly,
     predicted,
     summarise,
     token_nll,
-    window_loss,
 )
 from tests.training.families import Batch, examples, gradients, packed, padded, tiny, twin
 
@@ -91,19 +91,8 @@ def test_gradients_are_those_of_hugging_face(family):
     theirs = gradients(model)
     for mine in (batch, packed(tokens, ROWS)):
         nll, _ = token_nll(model, mine)
-        window_loss(nll, nll.numel()).backward()
+        nll.mean().backward()
         same_gradients(gradients(model), theirs)
-
-
-def test_gradients_do_not_depend_on_how_the_window_is_cut():
-    """One micro-batch or three, the shares of `window_loss` sum to the same gradients."""
-    model, tokens = tiny("llama"), examples()
-    count = sum(len(t) - 1 for t in tokens)
-    window_loss(token_nll(model, packed(tokens, [[0, 1, 2, 3, 4]]))[0], count).backward()
-    whole = gradients(model)
-    for part in (tokens[:1], tokens[1:2], tokens[2:]):
-        window_loss(token_nll(model, padded(part))[0], count, world_size=2).backward()
-    same_gradients({name: gradient / 2 for name, gradient in gradients(model).items()}, whole)
 
 
 def test_no_gradient_is_kept_where_none_is_asked_for():
@@ -212,6 +201,95 @@ def test_the_head_is_as_it_was_afterwards():
     assert model.lm_head.__dict__["forward"] is before
 
 
+# --- logits at some positions -------------------------------------------------------------------------------------
+
+
+def plain_logits(model, batch):
+    """Those of the model as anyone calls it."""
+    return model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False).logits.flatten(0, 1)
+
+
+def heads(model):
+    """At how many positions the head makes logits, each time that it is called."""
+    seen = []
+    head = causal_lm(model).get_output_embeddings()
+    head.register_forward_hook(lambda _, given, made: seen.append(made.shape[:-1].numel()))
+    return seen
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "mamba"])
+def test_logits_at_some_positions_are_those_of_the_whole(family):
+    """In any order, twice too; with soft caps, scales and biases; and the head makes no others."""
+    model, batch = tiny(family).eval(), padded(examples())
+    where = torch.tensor([3, 2, 31, 30, 3])
+    with torch.no_grad():
+        whole = plain_logits(model, batch)
+        made = heads(model)
+        found = logits_at(model, batch, where)
+    assert torch.allclose(found, whole[where], atol=1e-5)
+    assert made == [len(where)]
+    assert "forward" not in causal_lm(model).get_output_embeddings().__dict__
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_logits_of_one_row(count):
+    """Where as many are asked for as the row is long, and where one is."""
+    model, batch = tiny("llama").eval(), padded(examples([12]), more=0)
+    where = torch.arange(12).flip(0)[:count]
+    with torch.no_grad():
+        assert torch.allclose(logits_at(model, batch, where), plain_logits(model, batch)[where], atol=1e-5)
+
+
+def test_logits_of_a_head_in_4_bits_under_an_adapter():
+    """NF4 and LoRA everywhere, the head too: whatever the head is, its own forward makes the logits."""
+    bnb = pytest.importorskip("bitsandbytes")
+    model = tiny("llama")
+    for module_, name in [(m, n) for m in model.modules() for n, c in m.named_children() if type(c) is nn.Linear]:
+        plain = getattr(module_, name)
+        quantised = bnb.nn.Linear4bit(plain.in_features, plain.out_features, bias=False, quant_type="nf4")
+        quantised.load_state_dict(plain.state_dict())
+        setattr(module_, name, quantised.to("cpu"))
+    targets = ["q_proj", "down_proj", "lm_head"]
+    model = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets, init_lora_weights=False))
+    batch, where = padded(examples()), torch.tensor([5, 0, 29])
+    with torch.no_grad():
+        made = heads(model)
+        found = logits_at(model, batch, where)
+        assert made == [3]
+        assert torch.allclose(found, plain_logits(model, batch)[where], atol=1e-5)
+        with model.disable_adapter():
+            assert not torch.allclose(logits_at(model, batch, where), found, atol=1e-2)
+
+
+def test_logits_of_models_that_use_their_head_otherwise():
+    """Twice, on flattened states, or not by name: then whole logits are made, and they are right all the same."""
+
+    class Twice(type(tiny("llama"))):
+        def forward(self, **inputs):
+            self.lm_head(torch.zeros(1, 32))
+            return super().forward(**inputs)
+
+    batch, where = padded(examples()), torch.tensor([5, 0, 29])
+    for change in ({"__class__": Twice}, {"get_output_embeddings": lambda: None}):
+        model = tiny("llama").eval()
+        for name, value in change.items():
+            setattr(model, name, value)
+        with torch.no_grad():
+            found = logits_at(model, batch, where)
+            assert torch.allclose(found, plain_logits(model, batch)[where], atol=1e-5)
+
+
+def test_logits_of_a_model_that_returns_too_few():
+    class Short(type(tiny("llama"))):
+        def forward(self, **inputs):
+            return super().forward(**inputs, logits_to_keep=1)
+
+    model = tiny("llama")
+    model.__class__ = Short
+    with pytest.raises(SRTError, match=r"Short returned logits of shape .* expected one row of logits for each token"):
+        logits_at(model, padded(examples()), torch.tensor([5, 0, 29]))
+
+
 # --- what counts --------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +316,7 @@ def test_nothing_to_predict_is_no_error(family):
     model = tiny(family)
     nll, example = token_nll(model, padded(examples([1, 1]), more=0))
     assert nll.shape == example.shape == (0,)
-    window_loss(nll, 0).backward()
+    nll.sum().backward()
     found = gradients(model)
     assert len(found) == len(list(model.parameters()))
     assert not any(g.any() for g in found.values())

@@ -1,0 +1,171 @@
+"""Ask models, compare what they scored, and say whether an update may be shipped.
+
+Each target is asked every suite, one model in memory at a time. A comparison has the base beside the updates: what they
+forgot of it and what they learned. Runs whose recipes differ in nothing but their seed are one condition, and the
+spread between them is reported beside the spread over questions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from srt_peft.errors import OptionError
+from srt_peft.evaluation.compare import Comparison, compare
+from srt_peft.evaluation.records import key_of
+from srt_peft.evaluation.suites import ACCURACY, Asked, Baselines, Model, Options, ask
+from srt_peft.evaluation.tables import FORMATS, to_json
+from srt_peft.evaluation.targets import Target, base_of, target_of
+from srt_peft.evaluation.verdict import exit_code
+
+
+@dataclass(frozen=True)
+class Result:
+    """One view of one suite, over all targets."""
+
+    title: str
+    comparison: Comparison
+    baselines: Baselines
+
+
+def evaluate(
+    names: Sequence[str],
+    asked: Sequence[Asked],
+    options: Options,
+    *,
+    base: str | None = None,
+    against_base: bool = False,
+    max_forgetting: float | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+) -> list[Result]:
+    """What these targets score; against their base as well, where that is asked."""
+    _check_allowance(asked, max_forgetting, against_base=against_base)
+    targets = [target_of(name, base=base) for name in names]
+    reference = _reference(targets) if against_base else None
+    everyone = [*([reference] if reference else []), *targets]
+    precision = _precision(targets, options)
+    found = [ask(Model(target, precision), asked, options, _folder(target, out)) for target in everyone]
+    labels = labels_of(everyone)
+    return [
+        Result(
+            views[0].title,
+            compare(
+                views[0].title,
+                [(label, view.records) for label, view in zip(labels, views, strict=True)],
+                metric=views[0].metric,
+                base=labels[0] if reference else None,
+                max_forgetting=max_forgetting if views[0].metric == "accuracy" else None,
+                seed=seed,
+            ),
+            views[-1].baselines,
+        )
+        for views in zip(*found, strict=True)
+    ]
+
+
+def _check_allowance(asked: Sequence[Asked], max_forgetting: float | None, *, against_base: bool) -> None:
+    """An allowance is in points of accuracy, so something must be asked that has them, and a base to lose them from."""
+    if max_forgetting is None:
+        return
+    if not against_base:
+        raise OptionError(
+            "eval", [f"--max-forgetting = {max_forgetting:g}: expected --compare, which has the base beside"]
+        )
+    if not any(each.name in ACCURACY for each in asked):
+        known = ", ".join(sorted(ACCURACY))
+        raise OptionError(
+            "eval", [f"--max-forgetting = {max_forgetting:g} points of accuracy: expected a suite of {known}"]
+        )
+
+
+def _reference(targets: Sequence[Target]) -> Target:
+    """The base that all targets have in common."""
+    bases = {(base.base, base.revision): base for base in map(base_of, targets)}
+    if len(bases) > 1:
+        names = ", ".join(name for name, _ in bases)
+        raise OptionError("the comparison", [f"the targets have {len(bases)} bases ({names}): expected one in common"])
+    return next(iter(bases.values()))
+
+
+def _precision(targets: Sequence[Target], options: Options) -> str:
+    """One for all, since a comparison across precisions would measure these."""
+    gpu = torch.cuda.is_available()
+    found = {target.precision(options.precision, gpu=gpu): target.label for target in targets}
+    if len(found) > 1:
+        told = "; ".join(f"{label} in {precision}" for precision, label in found.items())
+        raise OptionError(
+            "the comparison", [f"the targets were trained in several precisions ({told}): give --precision"]
+        )
+    return next(iter(found))
+
+
+def labels_of(targets: Sequence[Target]) -> list[str]:
+    """A name for each; those that differ in nothing but their seed share one."""
+    first: dict[str, str] = {}
+    trained: set[tuple[str, int]] = set()
+    labels = []
+    for target in targets:
+        label = target.label
+        if target.recipe is not None and target.home is not None and target.folder is not None:
+            recipe = target.recipe.as_dict()
+            seed, _ = recipe["training"].pop("seed"), recipe.pop("output")
+            condition = key_of(recipe, target.folder.name)
+            if (condition, seed) not in trained:
+                trained.add((condition, seed))
+                label = first.setdefault(condition, label)
+        labels.append(label)
+    return labels
+
+
+def _folder(target: Target, out: Path | None) -> Path:
+    """Where its records are kept: with its run, else in our cache, or where a person has said."""
+    name = key_of(target.fingerprint())
+    if out is not None:
+        return out / "records" / name
+    if target.home is not None and target.folder is not None:
+        return target.home / "evaluation" / target.folder.name
+    cache = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
+    return cache / "evaluation" / name
+
+
+# --- what is told -------------------------------------------------------------------------------------------------
+
+
+def told(results: Sequence[Result], style: str) -> str:
+    """All results, as tables for a terminal, Markdown or LaTeX, or as one JSON document."""
+    if style == "json":
+        return json.dumps([as_json(result) for result in results], indent=1, ensure_ascii=False) + "\n"
+    parts = []
+    for i, result in enumerate(results):
+        head = {"markdown": f"### {result.title}", "latex": f"% {result.title}"}.get(style, f"== {result.title}")
+        parts += [head, FORMATS[style](result.comparison).rstrip()]
+        following = results[i + 1 : i + 2]
+        if result.baselines and style != "latex" and [r.baselines for r in following] != [result.baselines]:
+            parts.append(_without(result.baselines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _without(baselines: Baselines) -> str:
+    """What scores without knowing, a line each."""
+    width = max(map(len, baselines))
+    lines = ["Without knowing, in %; questions that give themselves away score high here:"]
+    for name, by in baselines.items():
+        lines.append(f"  {name:{width}}  " + ", ".join(f"{split} {100 * mean:.1f}" for split, mean in by.items()))
+    return "\n".join(lines)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """A result as plain values."""
+    return {"title": result.title, "baselines": result.baselines, **json.loads(to_json(result.comparison))}
+
+
+def code_of(results: Sequence[Result]) -> int:
+    """3 where more was forgotten than was allowed, in any suite; else 0."""
+    return exit_code(v for result in results for standing in result.comparison.standings for v in standing.verdicts)

@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate, chain
@@ -312,7 +311,7 @@ def _write_into(
         "about": dict(about or {}),
     }
     del out
-    for name, content in ((COLUMNS, None), (MANIFEST, _checked(manifest))):
+    for name, content in ((COLUMNS, None), (MANIFEST, files.vouched(manifest))):
         with (staged / name).open("rb+" if content is None else "xb") as file:
             if content is not None:
                 file.write(content)
@@ -349,15 +348,6 @@ def _offsets(lengths: Iterable[int], n: int) -> NDArray[np.int64]:
 # --- pool.json ----------------------------------------------------------------------------------------------
 
 
-def _dump(manifest: Mapping[str, Any]) -> bytes:
-    return (json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=True) + "\n").encode()
-
-
-def _checked(manifest: Mapping[str, Any]) -> bytes:
-    body = {key: value for key, value in manifest.items() if key != "check"}
-    return _dump({**body, "check": zlib.crc32(_dump(body))})
-
-
 def _count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -385,7 +375,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         ) from None
     try:
         manifest: dict[str, Any] | None = json.loads(raw)
-        whole = isinstance(manifest, dict) and _checked(manifest) == raw
+        whole = isinstance(manifest, dict) and files.vouched(manifest) == raw
     except (ValueError, RecursionError):
         manifest, whole = None, False
     if not whole:

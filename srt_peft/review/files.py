@@ -86,7 +86,8 @@ def _dump(manifest: Mapping[str, Any]) -> bytes:
     return (json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=True) + "\n").encode()
 
 
-def _checked(manifest: Mapping[str, Any]) -> bytes:
+def vouched(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest's one and only form, with a check of itself in it."""
     body = {key: value for key, value in manifest.items() if key != "check"}
     return _dump({**body, "check": zlib.crc32(_dump(body))})
 
@@ -95,7 +96,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Put `state.json` in place in one step; what it says is on the disk before its name is."""
     beside = folder / f"{MANIFEST}.new"
     with beside.open("wb") as file:
-        file.write(_checked(manifest))
+        file.write(vouched(manifest))
         file.flush()
         os.fsync(file.fileno())
     beside.replace(folder / MANIFEST)
@@ -114,7 +115,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from None
     try:
         manifest: dict[str, Any] | None = json.loads(raw)
-        whole = isinstance(manifest, dict) and _checked(manifest) == raw
+        whole = isinstance(manifest, dict) and vouched(manifest) == raw
     except (ValueError, RecursionError):
         manifest, whole = None, False
     if not whole:

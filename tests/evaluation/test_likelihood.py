@@ -16,14 +16,6 @@ from srt_peft.evaluation.questions import prompt_of
 from tests.evaluation.asking import TOKENIZERS, made, marked_bpe, model_for
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def asked(n=8, mode="text"):
     return [Asked(f"line {q.line}", *prompt_of(q, mode)) for q in made(n)]
 

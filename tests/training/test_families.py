@@ -28,15 +28,6 @@ LENGTH = 64
 STEPS = 8
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small only wait for each other's threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # --- the families and their tokenizers ----------------------------------------------------------------------------
 
 

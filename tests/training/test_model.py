@@ -29,15 +29,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small only wait for each other's threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 TEXT = (
     "the river rises in the hills and runs to the sea . in spring the snow melts and the river rises over its banks . "
     "in summer the hills are dry and the river runs low . the sea takes what the river brings , and the hills wait for "

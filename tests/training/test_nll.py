@@ -27,15 +27,6 @@ from tests.training.families import Batch, examples, gradients, packed, padded, 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Models this small only wait for each other's threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2", "cohere", "granite", "phi"]
 THROUGH_LOGITS = {"gemma2", "cohere", "granite", "phi"}
 ROWS = [[0, 3, 1], [2, 4]]

@@ -4,3 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 .venv/bin/pytest -m slow
 .venv/bin/python eval/speed/scheduler.py
+.venv/bin/python eval/speed/overhead.py
+.venv/bin/python eval/speed/loss_head.py

@@ -11,6 +11,7 @@ import argparse
 import errno
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,30 +32,38 @@ INTERRUPTED = 130
 def _train(args: Arguments) -> int | None:
     from srt_peft.training.recipe import load_recipe  # noqa: PLC0415 - see above
 
-    if not Path(args.recipe).exists() and args.recipe.removesuffix(".yaml") in _shipped():
-        name = args.recipe.removesuffix(".yaml")
-        remedy = (
-            f"no such file here, but a recipe that comes with srt-peft: `srt-peft recipes copy {name}`, edit, train"
-        )
-        raise OptionError(f"the recipe {args.recipe}", [remedy])
+    _check_is_here(args.recipe)
     if args.resume and args.output is None and not any(word.startswith("output=") for word in args.overrides):
         args.output = _own_folder(Path(args.recipe))
     output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
     try:
         recipe = load_recipe(args.recipe, [*args.overrides, *output])
+        from srt_peft.evaluation import suites  # noqa: PLC0415 - see above
+
+        asked = suites.parse(recipe.evaluation.suites)
+        suites.check(asked)
     except OptionError as error:
         if int(os.environ.get("RANK", "0")) == 0:
             raise
         time.sleep(2)  # of the processes that a launcher began, the first tells; the launcher ends all when one ends
         return error.exit_code
 
-    from srt_peft.evaluation import suites  # noqa: PLC0415 - see above
     from srt_peft.training.loop import train  # noqa: PLC0415 - see above
 
-    asked = suites.parse(recipe.evaluation.suites)
     evaluate = partial(suites.in_training, asked) if asked else None
     code: int | None = train(recipe, resume=args.resume, allow_changes=args.allow_changes, evaluate=evaluate)
+    if not code and (Path(recipe.output) / "metrics.jsonl").exists() and int(os.environ.get("RANK", "0")) == 0:
+        _draw_report(Path(recipe.output))
     return code
+
+
+def _check_is_here(recipe: str) -> None:
+    name = recipe.removesuffix(".yaml")
+    if not Path(recipe).exists() and name in _shipped():
+        remedy = (
+            f"no such file here, but a recipe that comes with srt-peft: `srt-peft recipes copy {name}`, edit, train"
+        )
+        raise OptionError(f"the recipe {recipe}", [remedy])
 
 
 def _own_folder(recipe: Path) -> str | None:
@@ -70,6 +79,15 @@ def _eval(args: Arguments) -> int:
     from srt_peft.evaluation import suites  # noqa: PLC0415 - see above
 
     names = [*args.targets, *args.compare]
+    least = {"batch-tokens": 1, "limit": 1, "num-fewshot": 0, "seed": 0}
+    given = {name: getattr(args, name.replace("-", "_")) for name in least}
+    faults = [
+        f"--{name} = {value}: expected a whole number, {least[name]} or more"
+        for name, value in given.items()
+        if value is not None and value < least[name]
+    ]
+    if faults:
+        raise OptionError("eval", faults)
     asked = suites.parse([*args.suite, *([f"tasks={args.tasks}"] if args.tasks else [])] or ["perplexity"])
     if not names:
         raise OptionError("eval", ["there is no target: expected a run, a checkpoint, an adapter, or a base model"])
@@ -81,6 +99,8 @@ def _eval(args: Arguments) -> int:
         budget=args.batch_tokens,
     )  # fmt: skip
     out = Path(args.out) if args.out else None
+    if out is not None:
+        _make(out)
     results = evaluate(
         names, asked, options, base=args.base, against_base=bool(args.compare), max_forgetting=args.max_forgetting,
         out=out, seed=args.seed,
@@ -89,6 +109,97 @@ def _eval(args: Arguments) -> int:
     if out is not None:
         (out / "results.json").write_text(told(results, "json"), encoding="utf-8")
     return code_of(results)
+
+
+def _make(out: Path) -> None:
+    """A folder to write to, before hours go by."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        reason = None if os.access(out, os.W_OK) else "it may not be written to"
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise OptionError("eval", [f"--out = {out}: {reason}: expected a folder that you may write to"])
+
+
+# --- compare ------------------------------------------------------------------------------------------------------
+
+
+def _compare(args: Arguments) -> None:
+    from srt_peft.training.recipe import load_recipe  # noqa: PLC0415 - see above
+
+    _check_is_here(args.recipe)
+    recipe = load_recipe(args.recipe, args.overrides)
+    schedulers = [name.strip() for name in args.schedulers.split(",") if name.strip()]
+
+    from srt_peft.evaluation import rivals, suites  # noqa: PLC0415 - see above
+
+    seeds = rivals.seeds_of(args.seeds)
+    rivals.check(schedulers, seeds)
+    asked = suites.parse(args.suite or recipe.evaluation.suites or ["perplexity"])
+    folder = Path(args.output or f"{recipe.output}-compared")
+    found = rivals.contest(
+        recipe, entries=schedulers, seeds=seeds, asked=asked, folder=folder, say=partial(_say, file=sys.stderr)
+    )
+    _say(rivals.told(found, args.format), end="")
+    _say(f"\nAll of it lies in {folder}: contest.json, table.md, and each run.", file=sys.stderr)
+    _draw_report(folder)
+
+
+# --- demo ---------------------------------------------------------------------------------------------------------
+
+
+def _demo(args: Arguments) -> None:
+    from srt_peft.evaluation.entries import ENTRIES, check, seeds_of  # noqa: PLC0415 - see above
+
+    seeds = seeds_of(args.seeds or ("1" if args.quick else "3"))
+    check(tuple(ENTRIES), seeds)
+
+    from srt_peft.demo import demo  # noqa: PLC0415 - see above
+
+    scale = demo.QUICK if args.quick else demo.FULL
+    folder = Path(args.output or f"runs/demo-{args.tuning}{'-quick' if args.quick else ''}")
+    found = demo.demo(
+        folder,
+        tuning=args.tuning,
+        entries=tuple(ENTRIES) if args.all else demo.ENTRIES,
+        seeds=seeds,
+        scale=scale,
+        say=partial(_say, file=sys.stderr),
+    )
+    _say(demo.told(found, args.format), end="")
+    _say(f"\nAll of it lies in {folder}: contest.json, table.md, and each run.", file=sys.stderr)
+    _draw_report(folder)
+
+
+# --- report -------------------------------------------------------------------------------------------------------
+
+
+def _report(args: Arguments) -> None:
+    from srt_peft.report.page import write  # noqa: PLC0415 - see above
+
+    if args.out is not None and len(args.runs) > 1:
+        fault = (
+            f"--out = {args.out}: expected one RUN with it, as each has a page of its own; {len(args.runs)} are given"
+        )
+        raise OptionError("report", [fault])
+    for folder in args.runs:
+        page = write(folder, text=not args.no_text, out=args.out)
+        _say(f"{page} ({page.stat().st_size / 1e6:.1f} MB) opens in any browser, offline.")
+
+
+def _draw_report(folder: Path) -> None:
+    """The page of what has just ended. That is safe on the disk, whatever becomes of its picture."""
+    from srt_peft.report.page import available, write  # noqa: PLC0415 - see above
+
+    again = f"`srt-peft report {shlex.quote(str(folder))}`"
+    if not available():
+        _say(f"For a page with pictures: pip install 'srt-peft[report]', then {again}.", file=sys.stderr)
+        return
+    try:
+        _say(f"Pictures: {write(folder)}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - see above
+        _say(f"The page with pictures was not written; {again} tries again. {_in_words(error)}", file=sys.stderr)
 
 
 # --- recipes ------------------------------------------------------------------------------------------------------
@@ -227,6 +338,22 @@ class Command:
 _NAME = ("name", {"metavar": "NAME", "help": "as `srt-peft recipes list` names it"})
 
 COMMANDS = {
+    "demo": Command(
+        _demo,
+        "see it: a small base forgets a world of facts while it learns another, with and without replay; 3 minutes",
+        "srt-peft demo\n  srt-peft demo --all --seeds 5 --output runs/demo-lora\n  srt-peft demo --tuning full",
+        (
+            ("--all", {"action": "store_true", "help": "every scheduler, and not only cpt, uniform and srt"}),
+            ("--seeds", {"metavar": "N", "help": "how many trainings of each, 3 unless given, or which: 0,5"}),
+            ("--tuning", {"choices": ("lora", "full", "qlora"), "default": "lora", "help": "what an update trains"}),
+            ("--output", {"metavar": "DIR", "help": "where all runs lie; unless given, runs/demo-TUNING"}),
+            (
+                "--format",
+                {"choices": ("terminal", "markdown", "latex", "json"), "default": "terminal", "help": "of the table"},
+            ),
+            ("--quick", {"action": "store_true", "help": "a minute, and less to see: a smaller world, one seed"}),
+        ),
+    ),
     "train": Command(
         _train,
         "update an adapter: the scheduler chooses every batch, and each checkpoint holds adapter and review state",
@@ -297,6 +424,59 @@ COMMANDS = {
             ("--seed", {"metavar": "N", "type": int, "default": 0, "help": "of the resamples"}),
         ),
     ),
+    "compare": Command(
+        _compare,
+        "train one recipe under several schedulers and seeds, at equal steps, and say what each kept and learned",
+        "srt-peft compare weekly.yaml --suite qa=questions.jsonl\n"
+        "  srt-peft compare weekly.yaml --schedulers cpt,uniform,uniform-epoch,srt,match --seeds 5 training.steps=200",
+        (
+            (
+                "recipe",
+                {"metavar": "RECIPE", "help": "a YAML file; scheduler, seed and output are each run's own"},
+            ),
+            (
+                "overrides",
+                {"metavar": "key.sub=value", "nargs": "*", "help": "any key of the recipe; the value is read as YAML"},
+            ),
+            (
+                "--schedulers",
+                {
+                    "metavar": "A,B",
+                    "default": "cpt,uniform-epoch,srt",
+                    "help": "of cpt, uniform, uniform-epoch, ppl, leitner, srt, and match (srt's counts of old and "
+                    "new, but no schedule); cpt,uniform-epoch,srt unless given",
+                },
+            ),
+            (
+                "--seeds",
+                {"metavar": "N|A,B", "default": "3", "help": "how many (3 unless given), or which: 0,1,2; one: 7,"},
+            ),
+            (
+                "--suite",
+                {
+                    "metavar": "NAME[=SOURCE]",
+                    "action": "append",
+                    "default": [],
+                    "help": "as in `srt-peft eval`; those of the recipe unless given, else perplexity",
+                },
+            ),
+            ("--output", {"metavar": "DIR", "help": "where all runs lie; unless given, the recipe's output-compared"}),
+            (
+                "--format",
+                {"choices": ("terminal", "markdown", "latex", "json"), "default": "terminal", "help": "of the tables"},
+            ),
+        ),
+    ),
+    "report": Command(
+        _report,
+        "draw what became of a run, or of a comparison, on one page that opens offline: RUN/report.html",
+        "srt-peft report runs/this-week\n  srt-peft report runs/this-week --no-text --out this-week.html",
+        (
+            ("runs", {"metavar": "RUN", "nargs": "+", "help": "a run's folder, or a comparison's"}),
+            ("--no-text", {"action": "store_true", "help": "leave the texts of the hardest examples out"}),
+            ("--out", {"metavar": "FILE", "help": "where the page goes, with one RUN"}),
+        ),
+    ),
     "recipes list": Command(_list, "name the recipes that come with srt-peft", "srt-peft recipes list"),
     "recipes show": Command(_show, "print a recipe", "srt-peft recipes show tiny_cpu", (_NAME,)),
     "recipes copy": Command(
@@ -330,7 +510,8 @@ def parser() -> argparse.ArgumentParser:
         prog="srt-peft",
         description="Continual LoRA updates that do not forget: each training example carries a review state, "
         "\nand the state decides which examples the model sees again, and when.",
-        epilog="to begin:\n  srt-peft recipes list\n  srt-peft recipes copy tiny_cpu\n  srt-peft train tiny_cpu.yaml",
+        epilog="to begin:\n  srt-peft demo\n  srt-peft recipes list\n"
+        "  srt-peft recipes copy tiny_cpu\n  srt-peft train tiny_cpu.yaml",
     )
     top.add_argument("--version", action="version", version=f"srt-peft {srt_peft.__version__}")
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")

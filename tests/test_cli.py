@@ -47,6 +47,7 @@ def test_reading_a_recipe_does_not_load_torch():
 def test_commands_and_flags_are_these():
     """Frozen: scripts rely on them. Whoever changes this test breaks them, and says so in the changelog."""
     assert {path: [name for name, _ in command.arguments] for path, command in cli.COMMANDS.items()} == {
+        "demo": ["--all", "--seeds", "--tuning", "--output", "--format", "--quick"],
         "train": ["recipe", "overrides", "--resume", "--allow-changes", "--output"],
         "eval": [
             "targets",
@@ -64,6 +65,8 @@ def test_commands_and_flags_are_these():
             "--out",
             "--seed",
         ],
+        "compare": ["recipe", "overrides", "--schedulers", "--seeds", "--suite", "--output", "--format"],
+        "report": ["runs", "--no-text", "--out"],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],
@@ -94,13 +97,14 @@ def test_the_version():
     assert run("--version")[0] == f"srt-peft {srt_peft.__version__}\n"
 
 
+KNOWN = ", ".join(dict.fromkeys(path.split()[0] for path in cli.COMMANDS))
 MISTAKES = {
     "no command": ([], "the following arguments are required: COMMAND"),
     "a misspelt command": (
         ["trian"],
-        "'trian' is no command (did you mean 'train'?); known are train, eval, recipes, env",
+        f"'trian' is no command (did you mean 'train'?); known are {KNOWN}",
     ),
-    "a command of a later day": (["publish"], "'publish' is no command; known are train, eval, recipes, env"),
+    "a command of a later day": (["publish"], f"'publish' is no command; known are {KNOWN}"),
     "a misspelt subcommand": (["recipes", "lst"], "'lst' is no command (did you mean 'list'?)"),
     "a misspelt flag": (
         ["train", "r.yaml", "--resum"],

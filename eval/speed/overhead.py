@@ -195,7 +195,7 @@ def plain_step(setup: Setup, step: Step) -> None:
         loss = nll.sum() / step.n_targets
         total += loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
-    update(setup, setup.recipe.training.learning_rate)
+    update(setup, step.draw.step, setup.recipe.training.learning_rate)
     float(total)
 
 

@@ -201,6 +201,7 @@ def _ours() -> Iterator[None]:
         ("lm_eval.api.task", "tqdm"): hidden,
         ("lm_eval.api.model", "tqdm"): hidden,
         ("lm_eval.models.huggingface", "tqdm"): hidden,
+        ("lm_eval.evaluator", "get_git_commit_hash"): lambda: None,  # which complains wherever there is no repository
     }
     log = logging.getLogger("lm_eval")
     with ExitStack() as stack:

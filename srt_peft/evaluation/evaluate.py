@@ -8,6 +8,7 @@ spread between them is reported beside the spread over questions.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,10 +48,12 @@ def evaluate(
 ) -> list[Result]:
     """What these targets score; against their base as well, where that is asked."""
     _check_allowance(asked, max_forgetting, against_base=against_base)
-    targets = [target_of(name, base=base) for name in names]
-    reference = _reference(targets) if against_base else None
+    targets = [target_of(name, base=base) for name in dict.fromkeys(names)]
+    reference = _reference([base_of(target, base=base) for target in targets]) if against_base else None
+    if reference is not None:  # which stands in the comparison as it is, whether a person names it or not
+        targets = [target for target in targets if not (_untrained(target) and _place(target) == _place(reference))]
     everyone = [*([reference] if reference else []), *targets]
-    precision = _precision(targets, options)
+    precision = _precision(everyone, options)
     found = [ask(Model(target, precision), asked, options, _folder(target, out)) for target in everyone]
     labels = labels_of(everyone)
     return [
@@ -74,6 +77,9 @@ def _check_allowance(asked: Sequence[Asked], max_forgetting: float | None, *, ag
     """An allowance is in points of accuracy, so something must be asked that has them, and a base to lose them from."""
     if max_forgetting is None:
         return
+    if not (math.isfinite(max_forgetting) and max_forgetting >= 0):
+        expected = "expected a number of points, 0 or more, such as 2.0"
+        raise OptionError("eval", [f"--max-forgetting = {max_forgetting:g}: {expected}"])
     if not against_base:
         raise OptionError(
             "eval", [f"--max-forgetting = {max_forgetting:g}: expected --compare, which has the base beside"]
@@ -85,19 +91,30 @@ def _check_allowance(asked: Sequence[Asked], max_forgetting: float | None, *, ag
         )
 
 
-def _reference(targets: Sequence[Target]) -> Target:
-    """The base that all targets have in common."""
-    bases = {(base.base, base.revision): base for base in map(base_of, targets)}
+def _reference(found: Sequence[Target]) -> Target:
+    """The base that all targets have in common; the one that knows a recipe, where a person has named it as well."""
+    bases = {_place(base): base for base in sorted(found, key=lambda base: base.recipe is not None)}
     if len(bases) > 1:
-        names = ", ".join(name for name, _ in bases)
+        names = ", ".join(base.base for base in bases.values())
         raise OptionError("the comparison", [f"the targets have {len(bases)} bases ({names}): expected one in common"])
     return next(iter(bases.values()))
+
+
+def _place(target: Target) -> tuple[str, str | None]:
+    """The same for two names of one folder."""
+    here = Path(target.base)
+    return str(here.resolve() if here.is_dir() else here), target.revision
+
+
+def _untrained(target: Target) -> bool:
+    return target.adapter is None and target.recipe is None
 
 
 def _precision(targets: Sequence[Target], options: Options) -> str:
     """One for all, since a comparison across precisions would measure these."""
     gpu = torch.cuda.is_available()
-    found = {target.precision(options.precision, gpu=gpu): target.label for target in targets}
+    trained = [target for target in targets if target.recipe is not None] or targets
+    found = {target.precision(options.precision, gpu=gpu): target.label for target in trained}
     if len(found) > 1:
         told = "; ".join(f"{label} in {precision}" for precision, label in found.items())
         raise OptionError(
@@ -125,12 +142,13 @@ def labels_of(targets: Sequence[Target]) -> list[str]:
 
 
 def _folder(target: Target, out: Path | None) -> Path:
-    """Where its records are kept: with its run, else in our cache, or where a person has said."""
+    """Where its records are kept: with its run if one may write there, else in our cache, or where a person said."""
     name = key_of(target.fingerprint())
     if out is not None:
         return out / "records" / name
-    if target.home is not None and target.folder is not None:
-        return target.home / "evaluation" / target.folder.name
+    home = target.home
+    if home is not None and target.folder is not None and os.access(home, os.W_OK):
+        return home / "evaluation" / target.folder.name
     cache = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
     return cache / "evaluation" / name
 

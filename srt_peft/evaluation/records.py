@@ -10,18 +10,22 @@ A record is a plain JSON object. `key` is a hash of what was asked, so that two 
 
 The file's name holds a hash of its header: the weights that were asked, and the settings. So another model, or another
 setting, never goes on with a file that is not its own; and asked again, an evaluation that is done costs nothing.
+One process at a time adds to a file, beside which a lock lies; who only reads changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from srt_peft.errors import DamagedError, SRTError
+from srt_peft.errors import DamagedError, LockedError, SRTError
+from srt_peft.review.files import Lock
 
 FORMAT, VERSION = "srt_peft records", 1
 Record = dict[str, Any]
@@ -36,22 +40,21 @@ class Records:
     """The records of one suite on one model, on disk: those that are there, and a place to add more."""
 
     def __init__(self, folder: Path, suite: str, of: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        """Open the file of this model and these settings, or begin it."""
+        """What the file of this model and these settings has, if there is one."""
         header = {"format": FORMAT, "version": VERSION, "suite": suite, "of": of, "settings": settings}
         self.header: dict[str, Any] = json.loads(json.dumps(header))
         self.path = folder / f"{suite}-{key_of(self.header)}.jsonl"
-        folder.mkdir(parents=True, exist_ok=True)
         self.done = False
         """Whether all that is asked is there."""
-        self.known = self._read()
+        self.known: dict[str, Record] = {}
+        self._read()
 
-    def _read(self) -> dict[str, Record]:
-        """What is there; a last line that a kill has torn is cut off."""
+    def _read(self) -> int:
+        """Know what is there, but for a last line that a kill has torn; how many bytes that is."""
         content = self.path.read_bytes() if self.path.exists() else b""
         whole = content.rfind(b"\n") + 1
         if whole == 0:
-            self.path.write_text(_line(self.header), encoding="utf-8")
-            return {}
+            return 0
         lines = content[:whole].decode("utf-8").split("\n")[:-1]
         try:
             header, *records = map(json.loads, lines)
@@ -62,14 +65,35 @@ class Records:
             raise DamagedError(f"{self.path} is damaged: a line in it is no record. Delete it to ask again.") from None
         if header != self.header:
             raise DamagedError(f"{self.path} is not what its name says. Delete it to ask again.")
-        if whole < len(content):
-            with self.path.open("rb+") as file:
-                file.truncate(whole)
-        return known
+        self.known |= known
+        return whole
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Be the one that writes, and know what another has written since; the file has a header and ends whole."""
+        try:
+            lock = Lock(self.path.with_suffix(".lock"), str(self.path))
+        except LockedError:
+            raise LockedError(
+                f"{self.path} is being written by another evaluation that asks the same. Wait until that has ended: "
+                "then its answers are there for this one. Or give this one a folder of its own with --out."
+            ) from None
+        except OSError as error:
+            raise SRTError(
+                f"{self.path} cannot be written ({error.strerror}). Have answers kept elsewhere, with --out."
+            ) from error
+        try:
+            if whole := self._read():
+                os.truncate(self.path, whole)
+            else:
+                self.path.write_text(_line(self.header), encoding="utf-8")
+            yield
+        finally:
+            lock.release()
 
     def add(self, scored: Iterable[Record]) -> Iterator[Record]:
         """Write each record as it comes, and hand it on."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with self._held(), self.path.open("a", encoding="utf-8") as file:
             for record in scored:
                 if not math.isfinite(record["value"]):
                     raise SRTError(
@@ -83,8 +107,10 @@ class Records:
 
     def close(self) -> None:
         """Say that all is there."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line({"end": len(self.known)}))
+        with self._held():
+            if not self.done:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(_line({"end": len(self.known)}))
         self.done = True
 
 

@@ -1,6 +1,7 @@
 """The suites: what a model is asked, and which figures come of it.
 
     qa=FILE             multiple-choice questions (JSONL), by letter and by text                     accuracy
+    qa-text=FILE        the same by text alone, for a base that has never learned what letters stand for
     temporalwiki=FILE   probes of changed and unchanged facts (CSV, or a folder of them)             perplexity
     perplexity          the run's own held-out text; perplexity=RECIPE names another recipe's        perplexity
     broad               MMLU, BBH, GSM8K and PIQA through EleutherAI's harness                       accuracy
@@ -13,9 +14,10 @@ An answer is written down when it is given: asked again, an evaluation goes on, 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -96,18 +98,19 @@ class Suite(NamedTuple):
 # --- the suites ---------------------------------------------------------------------------------------------------
 
 
-def _qa(source: str | None, _target: Target, options: Options) -> Prepared:
+def _qa(source: str | None, _target: Target, options: Options, by: Sequence[str] = ("letter", "text")) -> Prepared:
     from srt_peft.evaluation import qa
     from srt_peft.evaluation.questions import TRIVIAL, load_questions, trivial
 
     questions = load_questions(str(source))
 
     def scores(model: Any, tokenizer: Any, there: Records) -> Iterator[Record]:
-        return qa.score(model, tokenizer, questions, budget=options.budget, done=there.known)
+        modes = [*by, *(f"{mode}-blind" for mode in by)]
+        return qa.score(model, tokenizer, questions, modes=modes, budget=options.budget, done=there.known)
 
     def views(records: list[Record]) -> list[View]:
         without = _means([*records, *trivial(questions)], {"letter-blind", "text-blind", *TRIVIAL})
-        modes = {mode: [record for record in records if record["mode"] == mode] for mode in ("letter", "text")}
+        modes = {mode: [record for record in records if record["mode"] == mode] for mode in by}
         return [View(f"qa, by {mode}", "accuracy", mine, without) for mode, mine in modes.items()]
 
     return Prepared({"questions": _content(Path(str(source)))}, scores, views)
@@ -195,13 +198,14 @@ def _tasks(source: str | None, _target: Target, options: Options) -> Prepared:
 
 SUITES: Mapping[str, Suite] = {
     "qa": Suite("a JSONL file of questions", must=True, prepare=_qa),
+    "qa-text": Suite("a JSONL file of questions", must=True, prepare=partial(_qa, by=("text",))),
     "temporalwiki": Suite("a CSV file of probes, or a folder of them", must=True, prepare=_temporalwiki),
     "perplexity": Suite("a recipe", must=False, prepare=_perplexity),
     "broad": Suite(None, must=False, prepare=_broad),
     "tasks": Suite("tasks of the harness, with commas", must=True, prepare=_tasks),
 }
 
-ACCURACY = {"qa", "broad", "tasks"}
+ACCURACY = {"qa", "qa-text", "broad", "tasks"}
 """The suites that count right answers."""
 
 
@@ -231,12 +235,25 @@ def parse(words: Sequence[str]) -> list[Asked]:
     return asked
 
 
+def check(asked: Sequence[Asked]) -> None:
+    """Refuse, before hours of training, files of questions or probes that could not be asked after them."""
+    from srt_peft.evaluation.probes import load_probes
+    from srt_peft.evaluation.questions import load_questions
+
+    readers: dict[str, Callable[[str], Any]] = {
+        "qa": load_questions, "qa-text": load_questions, "temporalwiki": load_probes,
+    }  # fmt: skip
+    for each in asked:
+        if each.name in readers:
+            readers[each.name](str(each.source))
+
+
 # --- asking -------------------------------------------------------------------------------------------------------
 
 
 def ask(model: Model, asked: Sequence[Asked], options: Options, folder: Path) -> list[View]:
     """What the model scores in each suite; what it was asked before, in this folder, it is not asked again."""
-    views = []
+    found: list[tuple[Asked, View]] = []
     for each in asked:
         prepared = SUITES[each.name].prepare(each.source, model.target, options)
         records = Records(folder, each.name, model.identity, prepared.settings)
@@ -244,8 +261,14 @@ def ask(model: Model, asked: Sequence[Asked], options: Options, folder: Path) ->
             for _ in records.add(prepared.scores(*model.loaded, records)):
                 pass
             records.close()
-        views += prepared.views(list(records.known.values()))
-    return views
+        found += [(each, view) for view in prepared.views(list(records.known.values()))]
+    titles = Counter(view.title for _, view in found)
+    return [
+        view._replace(title=f"{view.title} ({'/'.join(Path(each.source).parts[-2:])})")
+        if titles[view.title] > 1 and each.source
+        else view
+        for each, view in found
+    ]
 
 
 def in_training(asked: Sequence[Asked], setup: Setup, step: int) -> dict[str, float]:

@@ -63,25 +63,14 @@ def terminal(comparison: Comparison) -> str:
 
 def markdown(comparison: Comparison) -> str:
     """Tables as GitHub shows them."""
-    parts = []
-    for rows in _tables(comparison):
-        head, *body = [[_marked(cell) for cell in row] for row in rows]
-        rule = ["---", *["---:"] * (len(head) - 1)]
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *body]))
+    parts = [_piped(rows) for rows in _tables(comparison)]
     notes = [_escaped(note, _MARKDOWN) for note in (_note(comparison), *_verdicts(comparison))]
     return "\n\n".join([*parts, *notes]) + "\n"
 
 
 def latex(comparison: Comparison) -> str:
     """Tabulars with booktabs' rules, and the note as a comment."""
-    parts = []
-    for rows in _tables(comparison):
-        head, *body = [" & ".join(map(_typeset, row)) + r" \\" for row in rows]
-        columns = "l" + "r" * (len(rows[0]) - 1)
-        parts.append(
-            "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
-            + "\n\\end{tabular}"
-        )
+    parts = [_tabular(rows) for rows in _tables(comparison)]
     return "\n\n".join([f"% {_plain(_note(comparison))}", *parts]) + "\n"
 
 
@@ -259,6 +248,21 @@ def _aligned(rows: _Rows) -> str:
         pads = [" " * (width - _width(text)) for text, width in zip(row, widths, strict=True)]
         lines.append("  ".join([row[0] + pads[0], *(p + t for p, t in zip(pads[1:], row[1:], strict=True))]).rstrip())
     return "\n".join([lines[0], "─" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])
+
+
+def _piped(rows: _Rows) -> str:
+    """A table as GitHub shows it."""
+    head, *body = [[_marked(cell) for cell in row] for row in rows]
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *body])
+
+
+def _tabular(rows: _Rows) -> str:
+    """A table with booktabs' rules."""
+    head, *body = [" & ".join(map(_typeset, row)) + r" \\" for row in rows]
+    columns = "l" + "r" * (len(rows[0]) - 1)
+    begun = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*begun, *body, r"\bottomrule", r"\end{tabular}"])
 
 
 def _width(text: str) -> int:

@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from srt_peft.errors import OptionError
 from srt_peft.training import checkpoint
-from srt_peft.training.base import config_of, load_tokenizer
+from srt_peft.training.base import adapter_folder, config_of, fingerprint, load_tokenizer
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import load_recipe
 
+_LOGGER = logging.getLogger("srt_peft")
 PRECISIONS = ("4bit", "bfloat16", "float16", "float32")
+_CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -54,23 +58,32 @@ class Target:
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells its weights apart from others: the files' hashes where they are known, else sizes and times."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, Any]:
         told: dict[str, Any] = {"base": _weights(self.base, self.revision)}
-        if self.adapter is not None:
-            told["adapter"] = hashlib.sha256((self.adapter / "adapter_model.safetensors").read_bytes()).hexdigest()
+        if self.adapter is not None:  # its configuration too, which has its scale
+            told["adapter"] = [_hash(self.adapter / name) for name in ("adapter_model.safetensors", _CONFIG)]
         return told
 
 
 def target_of(name: str, *, base: str | None = None) -> Target:
     """The target that a person has named; `base` is the base of an adapter that is not where it was, or on the hub."""
-    folder = _newest(Path(name)) if (Path(name) / "checkpoints").is_dir() else Path(name)
+    is_run = (Path(name) / "checkpoints").is_dir()
+    folder = _newest(Path(name)) if is_run else Path(name)
     here = folder if folder.is_dir() else None
-    if (folder / checkpoint.MANIFEST).is_file():
+    if not is_run and (folder / checkpoint.MANIFEST).is_file():
         checkpoint.check(folder)
     recipe = _recipe(folder)
-    if (folder / "adapter_config.json").is_file():
-        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        under = base or config.get("base_model_name_or_path") or ""
-        target = Target(name, under, config.get("revision"), folder, folder, recipe)
+    if (folder / _CONFIG).is_file():
+        adapter_folder(str(folder))
+        config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        said = config.get("base_model_name_or_path") or ""
+        under, revision = (said, config.get("revision")) if base in (None, said) else (str(base), None)
+        if said and Path(said).name != Path(under).resolve().name:
+            _LOGGER.warning("%s was made for the base %s, and is asked on %s, as --base has it.", name, said, under)
+        target = Target(name, under, revision, folder, folder, recipe)
     else:
         target = Target(name, str(folder) if here else name, None, None, here, recipe)
     try:
@@ -84,11 +97,18 @@ def target_of(name: str, *, base: str | None = None) -> Target:
     return target
 
 
-def base_of(target: Target) -> Target:
-    """The base that a target was made from, before any update."""
+def base_of(target: Target, *, base: str | None = None) -> Target:
+    """The base that a target was made from, before any update; a full checkpoint's may be named, as an adapter's."""
     recipe = target.recipe
-    under = recipe.model.base if target.adapter is None and recipe is not None else target.base
-    revision = recipe.model.revision if target.adapter is None and recipe is not None else target.revision
+    under, revision = target.base, target.revision
+    if target.adapter is None and recipe is not None:
+        said = recipe.model.base
+        under, revision = (said, recipe.model.revision) if base in (None, said) else (str(base), None)
+        try:
+            config_of(under, revision)
+        except OptionError as error:
+            faults = [f"{fault}; give its base with --base" for fault in error.faults]
+            raise OptionError(f"the base of {target.label}", faults) from None
     return Target(under, under, revision, None, Path(under) if Path(under).is_dir() else None, recipe)
 
 
@@ -106,6 +126,8 @@ def _newest(run: Path) -> Path:
         what = "; ".join(faults) or "there is none yet"
         fault = f"it has no whole checkpoint ({what}): train it first, or name another"
         raise OptionError(f"the target {run}", [fault])
+    for fault in faults:  # of newer ones: what is asked is not what was trained last
+        _LOGGER.warning("%s Asked instead is %s.", fault, newest)
     return newest
 
 
@@ -116,11 +138,17 @@ def _recipe(folder: Path) -> Recipe | None:
     return load_recipe(json.loads(saved.read_text(encoding="utf-8"))["recipe"])
 
 
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _weights(base: str, revision: str | None) -> Any:
     folder = Path(base)
     if (folder / checkpoint.MANIFEST).is_file():
         return {name: told["sha256"] for name, told in checkpoint.check(folder)["files"].items() if "/" not in name}
     if folder.is_dir():
-        files = sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json"})
-        return [[p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in files]
+        files = sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json", ".model", ".txt"})
+        # Copies that keep the time, and other weights of the same shape, are told apart by what the files begin with.
+        return [fingerprint(base, revision), *([p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in files)]
     return [base, revision, getattr(config_of(base, revision), "_commit_hash", None)]

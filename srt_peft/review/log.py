@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,10 @@ class ReviewLog:
         except StateError:
             self.close()
             raise
-        records = self.records()
-        self._last = int(records["step"][-1]) if records.size else -1
+        count = len(self)
+        self._last = int(next(self.parts(count - 1))["step"][-1]) if count else -1
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, _HEAD_BYTES + records.nbytes)
+            os.ftruncate(self._descriptor, _HEAD_BYTES + count * RECORD.itemsize)
 
     def _check_head(self) -> None:
         try:
@@ -124,6 +125,13 @@ class ReviewLog:
         with self.path.open("rb") as file:
             file.seek(_HEAD_BYTES)
             return np.fromfile(file, dtype=RECORD)
+
+    def parts(self, start: int = 0, most: int = 1 << 20) -> Iterator[NDArray[Any]]:
+        """The whole records from `start` on, so many at a time: a log may be larger than the memory."""
+        with self.path.open("rb") as file:
+            file.seek(_HEAD_BYTES + start * RECORD.itemsize)
+            while (part := np.fromfile(file, dtype=RECORD, count=most)).size:
+                yield part
 
     def counts(self) -> tuple[int, NDArray[np.int64]]:
         """(first step, how many old and new examples were reviewed at each step from there on)."""

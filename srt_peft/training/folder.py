@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from srt_peft.data.pool import MANIFEST, Pool
 from srt_peft.errors import DamagedError, OptionError
 from srt_peft.review import ReviewLog
+from srt_peft.review.files import Lock
 from srt_peft.review.log import _HEAD_BYTES, RECORD
 from srt_peft.training import checkpoint
 
@@ -25,6 +27,7 @@ RECIPE, METRICS, REVIEW, POOLS = "recipe.yaml", "metrics.jsonl", "review", "pool
 
 def claim(folder: Path, *, resume: bool) -> Path | None:
     """The checkpoint to go on from, or None for a fresh start in a folder that is cleared of unfinished attempts."""
+    _check_idle(folder)
     newest, faults = checkpoint.newest(folder)
     for fault in faults:
         _tell(f"passed over: {fault}")
@@ -46,6 +49,14 @@ def claim(folder: Path, *, resume: bool) -> Path | None:
         reason = f"{error.strerror}: expected a folder, or a path where one can be made"
         raise _refused(folder, f"{reason}; name another output") from error
     return None
+
+
+def _check_idle(folder: Path) -> None:
+    """Refuse a folder in which a run is going on: its review state is locked as long as it is."""
+    lock = folder / REVIEW / "state" / "lock"
+    if lock.is_file():
+        with suppress(PermissionError):  # which is told in its place
+            Lock(lock, f"The run in {folder}").release()
 
 
 def _clear(folder: Path) -> None:

@@ -279,10 +279,12 @@ class Recipe:
         return made
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The options for `make_scheduler`, beside the name, the examples' numbers, `batch_size`, `seed` and `counts`."""
+        """The options for `make_scheduler`, beside the name, the pools' sizes, `batch_size`, `seed` and `counts`."""
         review = self.review
         old, new = review.old.order, review.new.order
-        given = {name: getattr(review, name) for name in _keys(Review) if name in RULES.keys() - {"old", "new", "counts"}}
+        given = {
+            name: getattr(review, name) for name in _keys(Review) if name in RULES.keys() - {"old", "new", "counts"}
+        }
         return {**given, "order": old if old == new else {"old": old, "new": new}}
 
 

@@ -77,24 +77,31 @@ def learn(setup: Setup, steps: int, stop: Stop, evaluate: Evaluate | None) -> No
         rank=setup.accelerator.process_index,
         ranks=setup.accelerator.num_processes,
     )
+    every = recipe.evaluation.every
     with closing(stream), Metrics(setup, steps) as metrics:
+        if every and setup.scheduler.state.step == 0:  # what is forgotten later is measured from here
+            look(setup, metrics, 0, evaluate)
         for step in stream if setup.scheduler.state.step < steps else ():
             t = step.draw.step
             started = time.perf_counter()
             learning_rate = recipe.training.learning_rate * factor(t)
             loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
             metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
-            every = recipe.evaluation.every
             if every and (t + 1) % every == 0:
-                if setup.held_out:
-                    metrics.held_out(t, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
-                if evaluate is not None:
-                    metrics.scores(t, evaluate)
+                look(setup, metrics, t + 1, evaluate)
             stopping = stop.asked(setup.accelerator)
             if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
                 run.save(setup, t + 1)
             if t + 1 == steps or stopping:
                 break
+
+
+def look(setup: Setup, metrics: Metrics, done: int, evaluate: Evaluate | None) -> None:
+    """What held-out text and the recipe's suites say after so many steps."""
+    if setup.held_out:
+        metrics.held_out(done - 1, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+    if evaluate is not None:
+        metrics.scores(done - 1, evaluate)
 
 
 def one_step(

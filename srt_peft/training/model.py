@@ -107,7 +107,7 @@ def load_to_score(
     if adapter is not None:
         commit = getattr(model.config, "_commit_hash", None) or revision
         with _quiet():
-            model = _continued(model, base, commit, adapter_folder(str(adapter)), {})
+            model = _continued(model, base, commit, adapter_folder(str(adapter)), {}, elsewhere=True)
     spare(model.requires_grad_(False).eval())
     return model
 
@@ -275,8 +275,13 @@ def _new_adapter(model: Any, commit: str | None, options: Mapping[str, Any]) -> 
         raise refused(f"model.lora: {line_of(error)}") from error
 
 
-def _continued(model: Any, base: str, commit: str | None, folder: Path, options: Mapping[str, Any]) -> Any:
-    """The adapter in `folder`, to be trained on; it must have been made for this base, in the shape that is asked."""
+def _continued(
+    model: Any, base: str, commit: str | None, folder: Path, options: Mapping[str, Any], *, elsewhere: bool = False
+) -> Any:
+    """The adapter in `folder`, to be trained on; it must have been made for this base, in the shape that is asked.
+
+    `elsewhere` lets the base have another name: what is only asked spoils nothing, and the shapes are checked anyway.
+    """
     from peft import PeftConfig, PeftModel
     from safetensors import SafetensorError
 
@@ -285,11 +290,12 @@ def _continued(model: Any, base: str, commit: str | None, folder: Path, options:
         config: Any = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError) as error:
         raise refused(f"{name} has an adapter_config.json that PEFT cannot read: {line_of(error)}") from error
-    faults = _mismatches(config, base, name, options)
+    faults = _mismatches(config, None if elsewhere else base, name, options)
     if faults:
         raise OptionError("the model", faults)
     if commit and config.revision and config.revision != commit:
         _LOGGER.warning("the adapter was made for revision %s of %s; this is %s.", config.revision, base, commit)
+    config.base_model_name_or_path, config.revision = base, commit  # before PEFT looks there for the vocabulary
     if "lora_dropout" in options:
         config.lora_dropout = options["lora_dropout"]
     try:
@@ -301,17 +307,16 @@ def _continued(model: Any, base: str, commit: str | None, folder: Path, options:
     odd = _other_names(tuned, folder)
     if odd:
         raise _misfit(name, base, f"{len(odd)} tensors have no counterpart, the first is {odd[0]}")
-    config.base_model_name_or_path, config.revision = base, commit
     return tuned
 
 
-def _mismatches(config: Any, base: str, name: str, options: Mapping[str, Any]) -> list[str]:
+def _mismatches(config: Any, base: str | None, name: str, options: Mapping[str, Any]) -> list[str]:
     if str(getattr(config.peft_type, "value", config.peft_type)) != "LORA":
         return [f"{name} is of kind {config.peft_type}: expected LoRA"]
     made_for = config.base_model_name_or_path
     # A base may have moved since, so it is its last name that counts; its shapes are checked when it is loaded.
     faults = []
-    if made_for and Path(made_for).resolve().name != Path(base).resolve().name:
+    if base and made_for and Path(made_for).resolve().name != Path(base).resolve().name:
         faults.append(
             f"{name} was made for the base {made_for!r}, and model.base is {base!r}: expected the same base. Set "
             "model.base to it, or leave model.adapter out to begin a new one"

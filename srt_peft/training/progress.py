@@ -21,6 +21,10 @@ from srt_peft.training.folder import METRICS, rewind_metrics
 from srt_peft.training.ranks import as_one
 from srt_peft.training.run import Setup
 
+_BAR = "{n_fmt}/{total_fmt} |{bar:8}| {elapsed}<{remaining}{postfix}"
+_QUIET = 60.0
+"""Seconds between two lines where there is no terminal for a bar."""
+
 
 class Stop:
     """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once."""
@@ -67,7 +71,10 @@ class Metrics:
                 rewind_metrics(self.setup.folder, self.begun)
                 self.file = self.path.open("a")
         disable = None if self.setup.main else True
-        self.bar = tqdm(total=self.steps, initial=self.begun, unit="step", disable=disable, dynamic_ncols=True)
+        self.bar = tqdm(
+            total=self.steps, initial=self.begun, disable=disable, dynamic_ncols=True, bar_format=_BAR, smoothing=0.1
+        )
+        self.told = time.monotonic()
         return self
 
     def note(
@@ -92,11 +99,19 @@ class Metrics:
             "seconds": round(seconds, 4),
         }
         self._write(line)
-        self.bar.set_postfix_str(
-            f"loss {loss:.3f}, {step.n_tokens / seconds:,.0f} tok/s, old {draw.n_old}/{draw.ids.size}, "
-            f"due {draw.due[0]:,}+{draw.due[1]:,}, lapses {review.lapses}"
+        share = draw.n_old / max(draw.ids.size, 1)
+        short = tqdm.format_sizeof
+        told = (
+            f"loss {loss:.3f}, {short(step.n_tokens / seconds)} tok/s, old {share:.0%}, "
+            f"due {short(draw.due[0])}+{short(draw.due[1])}, lapses {review.lapses}"
         )
+        self.bar.set_postfix_str(told, refresh=False)
         self.bar.update()
+        if (
+            self.bar.disable and time.monotonic() - self.told > _QUIET
+        ):  # no terminal, but perhaps a log that is followed
+            self.told = time.monotonic()
+            self.setup.say(f"step {draw.step + 1} of {self.steps}: {told}")
 
     def held_out(self, step: int, nll: dict[str, float]) -> None:
         """Perplexity on text that is never trained on."""

@@ -109,10 +109,7 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
     with as_one(accelerator):
         if not main:  # who find in the cache what the main process has put there
             corpus, held_out = corpora(recipe, tokenizer)
-        identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), "corpus": corpus.fingerprint}
-        if recipe.review.counts is not None:
-            counts = _counts(recipe.review.counts, steps_of(recipe, len(corpus.new)))
-            identity["counts"] = hashlib.blake2b(str(counts).encode(), digest_size=16).hexdigest()
+        identity = _identity(recipe, corpus)
         if start is not None:
             saved = json.loads((start / "trainer" / "trainer.json").read_text())
             _same(recipe, identity, saved, allow_changes=allow_changes)
@@ -191,6 +188,12 @@ def _notes(recipe: Recipe, corpus: Corpus, held_out: dict[str, Pool]) -> Iterato
                 f"{about['held_out'] - left} more were held out of data.{name}, and are trained on in the other text, "
                 "word for word: they are left out of what is measured."
             )
+    share, replays = recipe.review.old_fraction, recipe.review.scheduler not in ("cpt", "match")
+    if corpus.n_old and share and replays and not Options(batch_size=batch, old_fraction=share).old_slots:
+        yield (
+            f"review.old_fraction = {share} of training.batch_size = {batch} is less than one example: no slot is kept "
+            "for old ones."
+        )
     if recipe.evaluation.every and not held_out:
         yield f"evaluation.every = {recipe.evaluation.every}: no text is held out whose perplexity could be measured."
     if shared:
@@ -227,6 +230,14 @@ def _check_packing(recipe: Recipe, model: torch.nn.Module) -> None:
                 "position_ids), so their losses would be wrong; set data.packing=false"
             )
             raise OptionError("the recipe", [fault])
+
+
+def _identity(recipe: Recipe, corpus: Corpus) -> dict[str, str]:
+    identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), "corpus": corpus.fingerprint}
+    if recipe.review.counts is not None:
+        counts = _counts(recipe.review.counts, steps_of(recipe, len(corpus.new)))
+        identity["counts"] = hashlib.blake2b(str(counts).encode(), digest_size=16).hexdigest()
+    return identity
 
 
 _CHANGED = {"base": "other weights", "corpus": "other text, or another tokenizer", "counts": "another run's log"}

@@ -144,7 +144,8 @@ def test_a_run_asks_its_suites_on_the_way_and_its_card_says_so(world, tmp_path):
     assert cli.main(["train", str(path)]) == 0
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     told = [line for line in lines if "score/qa, by text, old" in line]
-    assert [line["step"] for line in told] == [1, 3]
+    assert [line["step"] for line in told] == [-1, 1, 3]  # before the first step, and after the second and the fourth
+    assert told[0]["score/qa, by text, old"] == 1.0
     after = scores(asked(world, tmp_path / "run", "--suite", qa(world))["qa, by text"], tmp_path / "run")
     assert told[-1]["score/qa, by text, old"] == pytest.approx(after["old"])
     card = (tmp_path / "run/checkpoints/step-00000004/README.md").read_text()

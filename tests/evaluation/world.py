@@ -55,7 +55,7 @@ def learn(model, tokenizer, texts, *, steps, rate):
         optimizer.zero_grad()
 
 
-def build(folder, *, n_old=200, n_new=40):
+def build(folder, *, n_old=200, n_new=40, steps=240):
     """old.jsonl, new.jsonl, wrong.jsonl (the old facts, contradicted), questions.jsonl, and base/."""
     torch.manual_seed(0)
     old, new = facts(n_old, seed=0, letter="A"), facts(n_new, seed=1, letter="B")
@@ -71,7 +71,7 @@ def build(folder, *, n_old=200, n_new=40):
         tie_word_embeddings=True,
     )  # fmt: skip
     model = transformers.AutoModelForCausalLM.from_config(config)
-    learn(model, tokenizer, [sentence(*fact) for fact in old], steps=240, rate=1e-2)
+    learn(model, tokenizer, [sentence(*fact) for fact in old], steps=steps, rate=1e-2)
     model.save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     return folder

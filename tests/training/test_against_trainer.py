@@ -95,9 +95,9 @@ def ours(world, output, family, corpus="varied", *overrides):
         run.batches.append([batch.ids.tolist() for batch in step.batches])
         return one_step(setup, stream, step, *args, **kwargs)
 
-    def watched_update(setup, learning_rate):
+    def watched_update(setup, step, learning_rate):
         run.gradients.append(gradients(setup.model))
-        return update(setup, learning_rate)
+        return update(setup, step, learning_rate)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "one_step", watched_step)

@@ -77,6 +77,14 @@ def recipe(world, output, *overrides):
     return load_recipe(values, overrides)
 
 
+def logged(run):
+    """How many steps there are in the metrics, which a run that begins anew removes."""
+    try:
+        return (run / "metrics.jsonl").read_text().count('"loss"')
+    except FileNotFoundError:
+        return 0
+
+
 def metrics(run):
     """The lines of a run, but for the time that they took."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -133,8 +141,7 @@ class Launch:
 
     def wait_for_steps(self, run, count):
         """Until so many steps are in the metrics."""
-        path = run / "metrics.jsonl"
-        while not path.exists() or len(path.read_text().splitlines()) < count:
+        while logged(run) < count:
             assert self.process.poll() is None, self.process.communicate()
             time.sleep(0.01)
 
@@ -199,7 +206,7 @@ def test_the_run_has_every_kind_of_step(one):
 def test_everything_is_said_once(told):
     _, out, err = told
     assert out.count(f"Done: {STEPS} steps.") == 1
-    assert err.count("held-out perplexity") == STEPS // EVERY
+    assert err.count("held-out perplexity") == 1 + STEPS // EVERY
     assert err.count("Loading weights: 100%") <= 1
     assert "destroy" not in err
     assert "Traceback" not in err

@@ -34,7 +34,7 @@ from srt_peft.training.model import spare
 from tests.data.helpers import byte_bpe, prose
 from tests.training import families
 
-ROOT = Path(broad.__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 BUILTIN = Path(lm_eval.__file__).parent / "tasks"
 MMLU = {"dataset_path": "cais/mmlu", "dataset_name": "anatomy", "task": "mmlu_anatomy"}
 GSM8K = {"dataset_path": "openai/gsm8k", "dataset_name": "main", "task": "gsm8k"}

@@ -3,12 +3,17 @@
     python eval/speed/scheduler.py                      # 1e4 to 1e8 examples: minutes, 8 GB of memory
     python eval/speed/scheduler.py --huge               # 1e9 as well: 60 GB of memory and of disk
     python eval/speed/scheduler.py --most 1e6 --order overdue
+    python eval/speed/scheduler.py --most 1e7 --decks 100 --quiz 4
+    python eval/speed/scheduler.py --columns            # the bytes of an example, column by column
 
 For each size, half old and half new, B = 512, in two conditions: `fresh` (nothing was ever seen) and `mature`
 (everything was; half is due, the other half falls due bit by bit). Signals lapse two times in five, so that batches
 stay full at every size; `batch` is the mean size that was reached. A step is draw and review together. `naive` scans
 all due steps at every draw, with the same review; it is run beside ours, on a state of the same size. `worst` is the
 slowest step of all but the first, which builds the index.
+
+With `--decks` and `--quiz` the signals are held against each example's best, and old slots are shared out by what each
+deck has lost (`auto`). A step is then quiz, answer, draw and review; the forward pass of a quiz is none of it.
 
 `state` is the columns; `index` is everything else that Python and NumPy hold for the scheduler, counted by
 tracemalloc after 300 steps (at 1e4 examples its fixed part shows); `RAM` is what the process grew by. `create`
@@ -33,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from srt_peft import ReviewState, Scheduler, load_scheduler, make_scheduler
-from srt_peft.review import recall, sm2
+from srt_peft.review import recall, rows, sm2
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +116,8 @@ def mature(s: Scheduler) -> Scheduler:
     columns["visits"][:] = 3
     columns["repetitions"][:] = 2
     columns["signal"][:] = 1.0
+    if "reference" in columns:
+        columns["reference"][:] = 1.0
     s.state.step = step
     return s
 
@@ -121,13 +128,25 @@ class Drive:
     def __init__(self, n: int, condition: str, args: argparse.Namespace) -> None:
         self.nll = signals(args.steps)
         self.sizes: list[int] = []
+        order = {"old": "epoch", "new": "intake"} if args.order == "intake" else args.order
+        more = {"decks": "auto", "deck": np.arange(n) % args.decks} if args.decks else {}
         self.s = make_scheduler(
-            args.scheduler, old=n // 2, new=n - n // 2, batch_size=BATCH, order=args.order, underfull=args.underfull
+            args.scheduler,
+            old=n // 2,
+            new=n - n // 2,
+            batch_size=BATCH,
+            order=order,
+            underfull=args.underfull,
+            recall="relative" if args.decks or args.quiz else "absolute",
+            quiz=args.quiz,
+            **more,
         )
         if condition == "mature":
             mature(self.s)
 
     def step(self, i: int) -> None:
+        if (asked := self.s.quiz()) is not None:
+            self.s.answer(asked, self.nll[i, np.arange(asked.size) % BATCH])
         draw = self.s.draw()
         self.sizes.append(draw.ids.size)
         self.s.review(draw.ids, self.nll[i, : draw.ids.size])
@@ -211,18 +230,45 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def columns() -> str:
+    """What each column of a state takes, where all are kept."""
+    extras = {"reference": 1, "prefix": 1, "decks": 1, "asked": 1}
+    kept = {name: kind for name, kind in rows.layout(1, identity=True, extras=extras).items() if name not in rows.ONCE}
+    lines = [
+        {
+            "column": name,
+            "type": dtype.str[1:],
+            "B/ex": str(dtype.itemsize * shape[-1] if len(shape) > 1 else dtype.itemsize),
+        }
+        | {"kept": "always" if name in rows.ROW else "if asked for"}
+        for name, (dtype, shape) in kept.items()
+    ]
+    return table(
+        [*lines, {"column": "all", "type": "", "B/ex": str(sum(int(line["B/ex"]) for line in lines)), "kept": ""}]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scheduler", default="srt", help="which one (default: srt)")
-    parser.add_argument("--order", default="uniform", help="the order within a pool (default: uniform)")
+    parser.add_argument("--order", default="uniform", help="within a pool (default: uniform); intake: old by epoch")
+    parser.add_argument("--decks", type=int, default=0, help="so many decks (default: 0, none)")
+    parser.add_argument("--quiz", type=int, default=0, help="so many asked for each that is studied (default: 0, none)")
+    parser.add_argument("--columns", action="store_true", help="print the bytes of each column, and no more")
     parser.add_argument("--underfull", default="short", help="short or ahead (default: short)")
     parser.add_argument("--steps", type=int, default=1500, help="measured steps a row (default: 1500)")
     parser.add_argument("--most", type=float, default=1e8, help="the largest number of examples (default: 1e8)")
     parser.add_argument("--huge", action="store_true", help="1e9 examples, too")
     parser.add_argument("--folder", type=Path, help="where the disk is measured (default: a temporary folder)")
     args = parser.parse_args()
+    if args.columns:
+        print(columns())
+        return
     sizes = [10**e for e in range(4, 9) if 10**e <= args.most] + ([10**9] if args.huge else [])
-    print(f"{args.scheduler}, order {args.order}, underfull {args.underfull}, B = {BATCH}, {args.steps} steps a row")
+    more = "".join(f", {name} {count}" for name, count in (("decks", args.decks), ("quiz", args.quiz)) if count)
+    print(
+        f"{args.scheduler}, order {args.order}, underfull {args.underfull}{more}, B = {BATCH}, {args.steps} steps a row"
+    )
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.system()} {platform.machine()}")
     print(import_cost() + "\n", flush=True)
     rows = []

@@ -11,11 +11,6 @@ log         what was asked, when, and how well it was recalled
 
 from srt_peft.review.kinds import SCHEDULERS as SCHEDULERS
 from srt_peft.review.log import ReviewLog as ReviewLog
-from srt_peft.review.schedulers import (
-    Draw as Draw,
-    Review as Review,
-    Scheduler as Scheduler,
-    load_scheduler as load_scheduler,
-    make_scheduler as make_scheduler,
-)
+from srt_peft.review.making import load_scheduler as load_scheduler, make_scheduler as make_scheduler
+from srt_peft.review.schedulers import Draw as Draw, Review as Review, Scheduler as Scheduler
 from srt_peft.review.state import ReviewState as ReviewState

@@ -10,25 +10,32 @@ Every kind has the same face:
     put(ids)      these were reviewed, and the state knows it already
     members()     everyone in it, in any order
 
+and those that go by the due have one thing more, for a quiz:
+
+    back(ids, t)  these were taken, and are as they were at that time: they were not reviewed after all
+
     kind       order                 what may be drawn                 index
     Due        uniform               the due                           a set of the due, piles of the waiting
     Overdue    the longest overdue   the due                           queues of the due, piles of the waiting
-    Anyone     uniform               everyone, at every step           a set of everyone
-    Rounds     uniform               whoever was visited least often   a set of those, one of the others
-    Hardest    the highest signal    everyone, at every step           maxima over the signals
+    Longest    the longest unseen    the due                           queues of everyone
+    Intake     reviews before first  the due                           queues of everyone
+               visits
+
+The kinds that go by no due step stand in `anyone`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import copy
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.review.backlog import UNSEEN, Backlog
+from srt_peft.review.backlog import NEVER, UNSEEN, Backlog, ByDue, ByLast, ByOverdue, Rank
 from srt_peft.review.chance import Ids, bits, by_due, untag
 from srt_peft.review.idset import IdSet
-from srt_peft.review.peaks import Peaks
+from srt_peft.review.rows import waits
 from srt_peft.review.state import ReviewState
 from srt_peft.review.waiting import Waiting
 
@@ -49,6 +56,13 @@ class Agenda(Protocol):
     def check_valid(self) -> None: ...
 
 
+@runtime_checkable
+class Schedule(Agenda, Protocol):
+    """An agenda to which some may come back unreviewed."""
+
+    def back(self, ids: Ids, step: int) -> None: ...
+
+
 class Pool:
     """One pool's rows of the state, as views, and what else a draw from it depends on."""
 
@@ -62,15 +76,42 @@ class Pool:
         self.visits, self.suspended = columns["visits"][rows], columns["suspended"][rows]
         self.step = state.step
         self.number, self.seed, self.stagger = number, seed, stagger
+        self.share = 0
+        self.decks = (columns["deck"][rows], columns["forgetting"]) if "deck" in columns else None
+        """Which deck each is in, and what each deck has lost."""
+        self.held: Ids = columns["asked"][waits(columns)] if number == 0 and "asked" in columns else NOBODY
+        """Who was asked, and waits to be drawn by what was answered: in no agenda until then."""
+
+    def part(self, rows: NDArray[np.uint32], share: int) -> Pool:
+        """These rows as a pool of their own, with a share of chance of its own."""
+        part = copy.copy(self)
+        part.size, part.share, part.decks = rows.size, share, None
+        for name in ("due", "interval", "signal", "visits", "suspended"):
+            setattr(part, name, Picked(getattr(self, name), rows))
+        part.held = np.flatnonzero(np.isin(rows, self.held))
+        return part
 
     def bits(self, step: int) -> np.random.Philox:
         """The random bits of this pool at a step."""
-        return bits(self.seed, step, self.number)
+        return bits(self.seed, step, self.number, self.share)
 
     def active(self) -> NDArray[np.bool_]:
-        """Who is not suspended."""
-        active: NDArray[np.bool_] = self.suspended == 0
+        """Who may be drawn at some time: not suspended, nor held."""
+        active: NDArray[np.bool_] = self.suspended[:] == 0
+        active[self.held] = False
         return active
+
+
+class Picked:
+    """Some rows of a column as a column: what is read is what the column holds now."""
+
+    __slots__ = ("column", "rows")
+
+    def __init__(self, column: NDArray[Any], rows: NDArray[np.uint32]) -> None:
+        self.column, self.rows = column, rows
+
+    def __getitem__(self, ids: Any) -> Any:
+        return self.column[self.rows[ids]]
 
 
 class Due:
@@ -84,7 +125,7 @@ class Due:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        active, unseen, due = pool.active(), pool.visits == 0, pool.due <= pool.step
+        active, unseen, due = pool.active(), pool.visits[:] == 0, pool.due[:] <= pool.step
         early = active & ~due & unseen if pool.stagger <= SHORT_STAGGER else np.zeros_like(active)
         self.ready = IdSet(active & due | early)
         self.waiting = Waiting(pool.due, pool.seed, np.flatnonzero(active & ~due & ~early))
@@ -120,6 +161,14 @@ class Due:
     def put(self, ids: Ids) -> None:
         self.waiting.put(ids)
 
+    def back(self, ids: Ids, step: int) -> None:
+        due = self.pool.due[ids] <= step
+        early = ~due & (self.pool.visits[ids] == 0) & (self.pool.stagger <= SHORT_STAGGER)
+        self.ready.add(ids[due | early])
+        for when, count in _tally(self.pool.due[ids[early]]).items():
+            self.early[when] = self.early.get(when, 0) + count
+        self.waiting.put(ids[~due & ~early])
+
     def members(self) -> Ids:
         return np.concatenate([self.ready.all(), self.waiting.members()])
 
@@ -139,7 +188,7 @@ class Overdue:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        active, unseen, due = pool.active(), pool.visits == 0, pool.due <= pool.step
+        active, unseen, due = pool.active(), pool.visits[:] == 0, pool.due[:] <= pool.step
         self.backlog = Backlog(pool.due, pool.interval, pool.seed, np.flatnonzero(active & unseen))
         self.backlog.put(np.flatnonzero(active & due & ~unseen))
         self.waiting = Waiting(pool.due, pool.seed, np.flatnonzero(active & ~due & ~unseen))
@@ -152,7 +201,7 @@ class Overdue:
         return self.backlog.count + self.waiting.count
 
     def take(self, k: int, step: int) -> Ids:
-        return np.sort(self.backlog.first(k, step))
+        return np.sort(self.backlog.first(k, step, ByOverdue(step)))
 
     def ahead(self, k: int) -> Ids:
         early = self.backlog.unseen(k)
@@ -163,6 +212,11 @@ class Overdue:
     def put(self, ids: Ids) -> None:
         self.waiting.put(ids)
 
+    def back(self, ids: Ids, step: int) -> None:
+        unseen, due = self.pool.visits[ids] == 0, self.pool.due[ids] <= step
+        self.backlog.put_back(ids[unseen | due], unseen[unseen | due])
+        self.waiting.put(ids[~unseen & ~due])
+
     def members(self) -> Ids:
         return np.concatenate([self.backlog.members(), self.waiting.members()])
 
@@ -171,140 +225,75 @@ class Overdue:
         self.waiting.check_valid()
 
 
-class Anyone:
-    """Uniform among all, with replacement between the batches: no review state is asked."""
+class Longest:
+    """The longest unseen first: those never seen, and then by t_last = d − I. Nobody returns before who waited longer.
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.all = IdSet(pool.active())
-
-    def count(self, step: int) -> int:
-        return self.all.count
-
-    def total(self) -> int:
-        return self.all.count
-
-    def take(self, k: int, step: int) -> Ids:
-        return self.all.sample(k, self.pool.bits(step))
-
-    def ahead(self, k: int) -> Ids:
-        return _NOBODY
-
-    def put(self, ids: Ids) -> None:
-        pass
-
-    def members(self) -> Ids:
-        return self.all.all()
-
-    def check_valid(self) -> None:
-        self.all.check_valid()
-
-
-class Rounds:
-    """Uniform in shuffled epochs: nobody returns while somebody was visited less often.
-
-    `levels` holds, by their number of visits, those who come first; `others` were all visited more often. When the
-    levels run out, a round begins: the least visited of the others are the next level. In a pool that was always
-    drawn so, that is everyone; more levels than one are there only while late-comers catch up.
+    Everyone lies in the queue of his interval, due or not: there, who was seen first is due first.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.others = IdSet(pool.active())
-        self.levels: dict[int, IdSet] = {}
-
-    def _begin_round(self) -> None:
-        others = self.others.mask(self.pool.size)
-        visits = int(self.pool.visits[others].min())
-        level = others & (self.pool.visits == visits)
-        self.levels, self.others = {visits: IdSet(level)}, IdSet(others & ~level)
-
-    def count(self, step: int) -> int:
-        return self.total()
-
-    def total(self) -> int:
-        return self.others.count + sum(level.count for level in self.levels.values())
-
-    def take(self, k: int, step: int) -> Ids:
-        random, taken = self.pool.bits(step), [_NOBODY]
-        while k:
-            if not self.levels:
-                self._begin_round()
-            fewest = min(self.levels)
-            level = self.levels[fewest]
-            ids = level.sample(min(k, level.count), random)
-            level.discard(ids)
-            if not level.count:
-                del self.levels[fewest]
-            taken.append(ids)
-            k -= ids.size
-        return np.sort(np.concatenate(taken))
-
-    def ahead(self, k: int) -> Ids:
-        return _NOBODY
-
-    def put(self, ids: Ids) -> None:
-        visits = self.pool.visits[ids]
-        early = visits <= max(self.levels, default=-1)
-        self.others.add(ids[~early])
-        for number in np.unique(visits[early]).tolist():
-            level = self.levels.setdefault(number, IdSet(np.zeros(self.pool.size, dtype=bool)))
-            level.add(ids[visits == number])
-
-    def members(self) -> Ids:
-        return np.concatenate([self.others.all(), *(level.all() for level in self.levels.values())])
-
-    def check_valid(self) -> None:
-        self.others.check_valid()
-        for number, level in self.levels.items():
-            level.check_valid()
-            assert level.count, "an empty level was kept"
-            assert np.all(self.pool.visits[level.all()] == number), "a visit was miscounted"
-        assert np.all(self.pool.visits[self.others.all()] > max(self.levels, default=-1)), (
-            "somebody waits behind others"
-        )
-
-
-class Hardest:
-    """The highest last signal first, whatever was reviewed when: the paper's perplexity-prioritised control.
-
-    Who has no signal yet counts as infinitely perplexing, so it comes first, uniformly among its like: nobody is
-    left out for want of a first look. Ties between signals go to the smaller id.
-    """
+    on_time: Rank = ByLast(unseen=-1)
+    early: Rank = on_time
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        active, unheard = pool.active(), np.isnan(pool.signal)
-        self.unheard = IdSet(active & unheard)
-        self.signal = np.where(active & ~unheard, pool.signal, np.float32(-np.inf))
-        self.peaks = Peaks(self.signal)
-        self.heard = int(np.count_nonzero(active & ~unheard))
+        active, unseen = pool.active(), pool.visits[:] == 0
+        self.backlog = Backlog(pool.due, pool.interval, pool.seed, np.flatnonzero(active & unseen))
+        self.backlog.put(np.flatnonzero(active & ~unseen))
+        self.falling = _tally(pool.due[np.flatnonzero(active)])
+        """How many fall due, by the step at which they do."""
+        self.due = 0
+        self.counted = -1
 
     def count(self, step: int) -> int:
-        return self.total()
+        if step - self.counted > len(self.falling):
+            fallen = [due for due in self.falling if due <= step]
+        else:
+            fallen = [due for due in range(self.counted + 1, step + 1) if due in self.falling]
+        self.due += sum(self.falling.pop(due) for due in fallen)
+        self.counted = max(step, self.counted)
+        return self.due
 
     def total(self) -> int:
-        return self.unheard.count + self.heard
+        return self.backlog.count
 
     def take(self, k: int, step: int) -> Ids:
-        first = self.unheard.sample(min(k, self.unheard.count), self.pool.bits(step))
-        self.unheard.discard(first)
-        self.heard += first.size
-        return np.sort(np.concatenate([first, self.peaks.largest(k - first.size)]))
+        self.due -= k
+        return np.sort(self.backlog.first(k, step, self.on_time))
 
     def ahead(self, k: int) -> Ids:
-        return _NOBODY
+        taken = np.sort(self.backlog.first(k, NEVER - 1, self.early))
+        self._fall(taken, -1)
+        return taken
 
     def put(self, ids: Ids) -> None:
-        self.signal[ids] = self.pool.signal[ids]
-        self.peaks.refresh(ids)
+        self.backlog.put(ids)
+        self._fall(ids, 1)
+
+    def back(self, ids: Ids, step: int) -> None:
+        self.backlog.put_back(ids, self.pool.visits[ids] == 0)
+        self.due += int(np.count_nonzero(self.pool.due[ids] <= step))
+        self._fall(ids[self.pool.due[ids] > step], 1)
+
+    def _fall(self, ids: Ids, sign: int) -> None:
+        for due, count in _tally(self.pool.due[ids]).items():
+            self.falling[due] = self.falling.get(due, 0) + sign * count
+            if not self.falling[due]:
+                del self.falling[due]
 
     def members(self) -> Ids:
-        return np.concatenate([self.unheard.all(), np.flatnonzero(self.signal > -np.inf)])
+        return self.backlog.members()
 
     def check_valid(self) -> None:
-        self.unheard.check_valid()
-        self.peaks.check_valid()
+        self.backlog.check_valid()
+        due = self.pool.due[self.members()]
+        assert self.due == np.count_nonzero(due <= self.counted), "the due are miscounted"
+        assert self.falling == _tally(due[due > self.counted]), "who falls due is miscounted"
+
+
+class Intake(Longest):
+    """Reviews before first visits, so that no more is begun than can be kept up; and ahead of time, the soonest due."""
+
+    on_time, early = ByLast(unseen=NEVER), ByDue()
 
 
 def _soonest(k: int, waiting: Waiting, early: NDArray[np.integer]) -> Ids:
@@ -316,7 +305,7 @@ def _soonest(k: int, waiting: Waiting, early: NDArray[np.integer]) -> Ids:
     return taken
 
 
-_NOBODY: Ids = np.empty(0, dtype=np.int64)
+NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 
 def _tally(due: NDArray[np.integer]) -> dict[int, int]:

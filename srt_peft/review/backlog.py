@@ -1,11 +1,11 @@
-"""Examples that are due, in the order of how long they are overdue for their interval.
+"""Examples in the order of how long they are overdue for their interval, or how long they were not seen.
 
 An example's overdueness (t − t_last)/I grows with t, at a rate of its own, so an order by it does not last. But
-among examples of one interval, whoever fell due first stays ahead for good. So each interval has a queue, and the
-most overdue of all stands at the head of some queue: it is found among the heads, however long the queues are.
-There is a head for each interval in use, hundreds or thousands; they are compared as arrays.
+among examples of one interval, whoever was seen first stays ahead for good. So each interval has a queue, and the
+most overdue of all stands at the head of some queue: it is found among the heads, however long the queues are. So is
+the longest unseen. There is a head for each interval in use, hundreds or thousands; they are compared as arrays.
 
-Those never seen have a queue of their own, UNSEEN, sorted beforehand: it alone may hold some who are not due yet.
+Those never seen have a queue of their own, UNSEEN, sorted beforehand.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +42,14 @@ class Queue:
         """(due, how many fall due together) at the front: all of them, or as many as were looked at."""
         if not self._runs:
             due = self.due[self.ids.view(_RUN)]
-            borders = [0, *(np.flatnonzero(np.diff(due)) + 1).tolist(), due.size]
+            borders = [0, *(np.flatnonzero(due[1:] != due[:-1]) + 1).tolist(), due.size]
             self._runs = deque([int(due[begin]), end - begin] for begin, end in pairwise(borders))
         return self._runs[0][0], self._runs[0][1]
+
+    def put_back(self, ids: Ids) -> None:
+        """Put ids before all others."""
+        self.ids.put_back(ids)
+        self._runs = None
 
     def pop(self, count: int) -> Ids:
         """Take ids from the front."""
@@ -75,13 +81,27 @@ class Backlog:
         self._append(UNSEEN, self._sorted(unseen))
 
     def put(self, ids: Ids) -> None:
-        """Add whoever fell due, no sooner than those that are here."""
+        """Add some who are due no sooner than those of their interval that are here."""
+        for interval, part in self._by_interval(ids):
+            self._append(interval, part)
+
+    def put_back(self, ids: Ids, unseen: NDArray[np.bool_]) -> None:
+        """Put some of those that were taken back where they were; `unseen` says which of them were never seen."""
+        for interval, part in [(UNSEEN, self._sorted(ids[unseen])), *self._by_interval(ids[~unseen])]:
+            if part.size and interval in self.queues:
+                self.queues[interval].put_back(part)
+                self.slots[1, self.slot[interval]] = self.due[part[0]]
+                self.count += part.size
+            else:
+                self._append(interval, part)
+
+    def _by_interval(self, ids: Ids) -> Iterator[tuple[int, Ids]]:
         ids = self._sorted(ids)
         interval = self.interval[ids]
         order = np.argsort(interval, kind="stable")
         ids, interval = ids[order], interval[order]
         for start, stop in pairwise([*np.flatnonzero(np.diff(interval, prepend=-1)).tolist(), ids.size]):
-            self._append(int(interval[start]), ids[start:stop])
+            yield int(interval[start]), ids[start:stop]
 
     def n_due(self, step: int) -> int:
         """How many are due at `step`."""
@@ -92,9 +112,11 @@ class Backlog:
         """Those never seen, or the first k of them, in the order (due, tag)."""
         return self.queues[UNSEEN].ids.view(k) if UNSEEN in self.queues else np.empty(0, dtype=np.uint32)
 
-    def first(self, k: int, step: int) -> Ids:
-        """Take out the k that are the longest overdue at `step`; ties go to the shorter interval, then by tag."""
-        heads = [(-_overdue(step, due, i), i) for i, due in self._most_overdue(k, step)]
+    def first(self, k: int, step: int, rank: Rank) -> Ids:
+        """Take out the k of those due at `step` that rank lowest; ties go to the shorter interval, then by tag."""
+        interval, due = self.slots[:, self.slots[1] <= step]
+        near = rank.lowest(k, interval, due)
+        heads = [(rank.of(i, d), i) for i, d in zip(interval[near].tolist(), due[near].tolist(), strict=True)]
         heapq.heapify(heads)
         taken = [np.empty(0, dtype=np.int64)]
         while k and heads:
@@ -103,26 +125,10 @@ class Backlog:
             taken.append(self.pop(interval, min(k, queue.head()[1])))
             k -= taken[-1].size
             if len(queue.ids) and queue.head()[0] <= step:
-                heapq.heapreplace(heads, (-_overdue(step, queue.head()[0], interval), interval))
+                heapq.heapreplace(heads, (rank.of(interval, queue.head()[0]), interval))
             else:
                 heapq.heappop(heads)
         return np.concatenate(taken)
-
-    def _most_overdue(self, k: int, step: int) -> Iterator[tuple[int, int]]:
-        """(interval, due) of the k heads that come first; no other queue has anyone among the first k."""
-        interval, due = self.slots[:, self.slots[1] <= step]
-        overdue = (step - due) / np.maximum(interval, 1)
-        if overdue.size > k > 0:
-            # Floats part the many from the few, with a margin for their rounding; exact integers do the rest.
-            least = np.partition(overdue, overdue.size - k)[overdue.size - k]
-            near = overdue >= least * (1 - 1e-9)
-            interval, due = interval[near], due[near]
-            whole, rest = np.divmod(step - due, np.maximum(interval, 1))
-            high, rest = np.divmod(rest << 30, np.maximum(interval, 1))
-            low = (rest << 30) // np.maximum(interval, 1)
-            order = np.lexsort((interval, -low, -high, -whole))[:k]
-            interval, due = interval[order], due[order]
-        return zip(interval.tolist(), due.tolist(), strict=True)
 
     def pop(self, interval: int, count: int) -> Ids:
         """Take ids from the front of a queue."""
@@ -176,7 +182,74 @@ class Backlog:
             assert interval == UNSEEN or np.all(self.interval[ids] == interval), "an id is in the wrong queue"
 
 
-def _overdue(step: int, due: int, interval: int) -> int:
-    # (t − t_last)/I = 1 + (t − d)/I. Two such fractions with I ≤ 2**30 differ by 2**-60 or more, so their integer
-    # parts after 60 shifts are in the order of the fractions, and equal only where those are.
-    return ((step - due) << 60) // max(interval, 1)
+# --- who ranks lowest, and so comes first ---------------------------------------------------------------------------
+
+
+class Rank(Protocol):
+    """An order of examples by their interval (UNSEEN for those never seen) and their due step; the lowest is first."""
+
+    def of(self, interval: int, due: int, /) -> int:
+        """Its rank."""
+
+    def lowest(self, k: int, interval: NDArray[np.int64], due: NDArray[np.int64], /) -> Ids:
+        """Which k of these come first, or a few more, so that no other has anyone among the first k."""
+
+
+class ByLast:
+    """The order by when each was seen last, t_last = d − I; those never seen have a rank of their own."""
+
+    def __init__(self, unseen: int) -> None:
+        self.unseen = unseen
+
+    def of(self, interval: int, due: int) -> int:
+        """t_last."""
+        return self.unseen if interval == UNSEEN else due - interval
+
+    def lowest(self, k: int, interval: NDArray[np.int64], due: NDArray[np.int64]) -> Ids:
+        """The k lowest, and who ranks as low as the last of them."""
+        return _lowest(k, np.where(interval == UNSEEN, self.unseen, due - interval))
+
+
+class ByDue:
+    """The order in which they fall due."""
+
+    def of(self, _interval: int, due: int) -> int:
+        """d."""
+        return due
+
+    def lowest(self, k: int, _interval: NDArray[np.int64], due: NDArray[np.int64]) -> Ids:
+        """The k lowest, and who ranks as low as the last of them."""
+        return _lowest(k, due)
+
+
+class ByOverdue:
+    """The order by (t − t_last)/I, the largest first, exactly."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def of(self, interval: int, due: int) -> int:
+        """The overdueness as an integer, which tells any two apart."""
+        # (t − t_last)/I = 1 + (t − d)/I. Two such fractions with I ≤ 2**30 differ by 2**-60 or more, so their integer
+        # parts after 60 shifts are in the order of the fractions, and equal only where those are.
+        return -(((self.step - due) << 60) // max(interval, 1))
+
+    def lowest(self, k: int, interval: NDArray[np.int64], due: NDArray[np.int64]) -> Ids:
+        """The k that are the most overdue."""
+        late, per = self.step - due, np.maximum(interval, 1)
+        overdue = late / per
+        if overdue.size <= k or k == 0:
+            return np.arange(overdue.size)
+        # Floats part the many from the few, with a margin for their rounding; exact integers do the rest.
+        least = np.partition(overdue, overdue.size - k)[overdue.size - k]
+        near = np.flatnonzero(overdue >= least * (1 - 1e-9))
+        whole, rest = np.divmod(late[near], per[near])
+        high, rest = np.divmod(rest << 30, per[near])
+        low = (rest << 30) // per[near]
+        return near[np.lexsort((interval[near], -low, -high, -whole))[:k]]
+
+
+def _lowest(k: int, rank: NDArray[np.int64]) -> Ids:
+    if rank.size <= k or k == 0:
+        return np.arange(rank.size)
+    return np.flatnonzero(rank <= np.partition(rank, k - 1)[k - 1])

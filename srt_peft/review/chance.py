@@ -15,9 +15,14 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 
 
-def bits(seed: int, step: int, pool: int) -> Philox:
-    """The random bits of one pool's part of one step's draw."""
-    return Philox(key=np.array([seed, step], dtype=np.uint64), counter=[0, 0, 0, pool])
+def bits(seed: int, step: int, pool: int, part: int = 0) -> Philox:
+    """The random bits of one pool's part of one step's draw; a pool may have parts of its own."""
+    return Philox(key=np.array([seed, step], dtype=np.uint64), counter=[0, 0, part, pool])
+
+
+def uniform(count: int, random: Philox) -> NDArray[np.float64]:
+    """Numbers from 0 to below 1."""
+    return np.asarray((random.random_raw(count) >> np.uint64(11)) * 2.0**-53)
 
 
 def shuffled(n: int, random: Philox) -> Ids:
@@ -33,8 +38,7 @@ def walk(n: int, random: Philox, block: int) -> Iterator[Ids]:
     """
     seen = np.empty(0, dtype=np.int64)
     while True:
-        uniform = (random.random_raw(block) >> np.uint64(11)) * 2.0**-53
-        numbers = (uniform * n).astype(np.int64)
+        numbers = (uniform(block, random) * n).astype(np.int64)
         everything = np.concatenate([seen, numbers])
         if not _distinct(everything):
             everything = everything[np.sort(np.unique(everything, return_index=True)[1])]

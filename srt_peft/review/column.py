@@ -9,7 +9,7 @@ from srt_peft.review.chance import Ids
 
 
 class Column:
-    """Ids that are added at the end and taken from the front."""
+    """Ids that are added at the end and taken from the front, where some may be put back."""
 
     __slots__ = ("_ids", "_start", "_stop")
 
@@ -34,6 +34,15 @@ class Column:
             self._start, self._stop = 0, live
         self._ids[self._stop : self._stop + ids.size] = ids
         self._stop += ids.size
+
+    def put_back(self, ids: NDArray[np.integer]) -> None:
+        """Put ids before all others: where they were taken from, as a rule, there is room."""
+        if ids.size > self._start:
+            self._ids = np.concatenate([ids.astype(np.uint32), self.view()])
+            self._start, self._stop = 0, self._ids.size
+        else:
+            self._start -= ids.size
+            self._ids[self._start : self._start + ids.size] = ids
 
     def pop(self, count: int) -> Ids:
         """Take ids from the front."""

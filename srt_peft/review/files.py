@@ -43,7 +43,7 @@ Columns = dict[str, Array]
 Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """What a columns file must hold: name -> (dtype, shape), in the order of the file."""
 
-_SAFETENSORS = {"i8": "I64", "i4": "I32", "i2": "I16", "u1": "U8", "f4": "F32"}
+_SAFETENSORS = {"i8": "I64", "i4": "I32", "i2": "I16", "u2": "U16", "u1": "U8", "f8": "F64", "f4": "F32"}
 _ALIGN = 64
 _CHUNK = 1 << 24
 
@@ -130,6 +130,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path} is of format version {manifest.get('version')!r}; this srt-peft reads version {VERSION}. "
             "Read it with the srt-peft that wrote it, or upgrade: pip install --upgrade srt-peft."
         )
+    manifest = {"extras": {}, **manifest}  # there was none before there were decks
     if not all(right(manifest.get(key)) for key, right in _FIELDS.items()):
         raise DamagedError(f"{path} is damaged: what it says of its columns cannot be. {_RESTORE}")
     return manifest
@@ -141,6 +142,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "old": lambda v: type(v) is int and v >= 0,
     "new": lambda v: type(v) is int and v >= 0,
     "identity": lambda v: type(v) is bool,
+    "extras": lambda v: isinstance(v, dict) and all(type(n) is int and n >= 0 for n in v.values()),
     "checksums": lambda v: v is None or isinstance(v, dict),
     "scheduler": lambda v: v is None or (isinstance(v, dict) and v.keys() == {"name", "options"}),
 }
@@ -331,6 +333,7 @@ def describe(
     new: int,
     *,
     identity: bool,
+    extras: Mapping[str, int],
     checksums: Mapping[str, int] | None,
     scheduler: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -342,6 +345,7 @@ def describe(
         "old": old,
         "new": new,
         "identity": identity,
+        "extras": {name: count for name, count in extras.items() if count},
         "checksums": checksums,
         "scheduler": scheduler,
     }

@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike
 
 from srt_peft.errors import ProtocolError
 from srt_peft.review import sm2
-from srt_peft.review.agenda import Agenda, Anyone, Due, Hardest, Overdue, Rounds
+from srt_peft.review.agenda import Agenda, Due, Intake, Longest, Overdue
+from srt_peft.review.anyone import Anyone, Hardest, Rounds
 from srt_peft.review.options import Options
 
 Counts = tuple[int, int]
@@ -69,7 +70,7 @@ def leitner(
 
 
 _ANYONE: dict[str, type[Agenda]] = {"uniform": Anyone, "epoch": Rounds}
-_DUE: dict[str, type[Agenda]] = {"uniform": Due, "overdue": Overdue}
+_DUE: dict[str, type[Agenda]] = {"uniform": Due, "overdue": Overdue, "epoch": Longest, "rounds": Rounds, "intake": Intake}
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,14 @@ class Kind:
     share: Callable[[Options, int, Counts], Counts]
     agendas: Mapping[str, type[Agenda]]
     rule: Callable[..., sm2.Columns] = sm2.review
+    extras: tuple[str, ...] = ()
+    """Which of `decks` and `quiz` it knows."""
 
 
 SCHEDULERS = {
-    "srt": Kind(by_fraction, _DUE),
-    "leitner": Kind(by_fraction, _DUE, leitner),
-    "uniform": Kind(by_fraction, _ANYONE),
+    "srt": Kind(by_fraction, _DUE, extras=("decks", "quiz")),
+    "leitner": Kind(by_fraction, _DUE, leitner, extras=("decks", "quiz")),
+    "uniform": Kind(by_fraction, _ANYONE, extras=("decks",)),
     "cpt": Kind(new_only, _ANYONE),
     "ppl": Kind(by_fraction, {"uniform": Hardest}),
     "match": Kind(as_counted, _ANYONE),

@@ -2,7 +2,8 @@
 
     bytes 0..63   a line of JSON that says what this is, padded with spaces, ended by a newline
     then          a record of 16 bytes for each review, little-endian:
-                  step i4, id i4, signal f4 (NLL in nats), quality u1, pool u1 (0 old, 1 new), two zero bytes
+                  step i4, id i4, signal f4 (NLL in nats), quality u1, pool u1 (0 old, 1 new),
+                  untrained u1 (1: it was asked, passed, and not trained on), a zero byte
 
 A step in which nothing was drawn leaves one record with id -1, so that the log knows every step. A step's
 records are written at once. A record cut short by a kill is not read, and the next writer drops it.
@@ -23,7 +24,15 @@ from srt_peft.errors import DamagedError, OptionError, StateError, VersionError
 from srt_peft.review.files import Lock
 
 RECORD = np.dtype(
-    [("step", "<i4"), ("id", "<i4"), ("signal", "<f4"), ("quality", "u1"), ("pool", "u1"), ("zero", "<u2")]
+    [
+        ("step", "<i4"),
+        ("id", "<i4"),
+        ("signal", "<f4"),
+        ("quality", "u1"),
+        ("pool", "u1"),
+        ("untrained", "u1"),
+        ("zero", "u1"),
+    ]
 )
 NOBODY = -1
 _HEAD_BYTES = 64
@@ -80,14 +89,20 @@ class ReviewLog:
     def __len__(self) -> int:
         return (self.path.stat().st_size - _HEAD_BYTES) // RECORD.itemsize
 
-    def append(self, step: int, ids: ArrayLike, signal: ArrayLike, quality: ArrayLike, n_old: int) -> None:
-        """Write one step's reviews: all of them, or none. A step that is logged again replaces what was there."""
+    def append(
+        self, step: int, ids: ArrayLike, signal: ArrayLike, quality: ArrayLike, n_old: int, *, untrained: int = 0
+    ) -> None:
+        """Write one step's reviews: all of them, or none. A step that is logged again replaces what was there.
+
+        The last `untrained` of them were asked, and not trained on.
+        """
         ids = np.asarray(ids)
         rows = np.zeros(max(ids.size, 1), dtype=RECORD)
         rows["step"] = step
         if ids.size:
             rows["id"], rows["signal"], rows["quality"] = ids, signal, quality
             rows["pool"] = ids >= n_old
+            rows["untrained"][ids.size - untrained :] = 1
         else:
             rows["id"], rows["signal"] = NOBODY, np.nan
         descriptor = self._writable()
@@ -134,21 +149,25 @@ class ReviewLog:
                 yield part
 
     def counts(self) -> tuple[int, NDArray[np.int64]]:
-        """(first step, how many old and new examples were reviewed at each step from there on)."""
+        """(first step, how many old and new examples were drawn at each step from there on)."""
         records = self.records()
         if records.size == 0:
             return 0, np.zeros((0, 2), dtype=np.int64)
         first, last = int(records["step"][0]), int(records["step"][-1])
-        drawn = records[records["id"] != NOBODY]
+        drawn = records[(records["id"] != NOBODY) & (records["untrained"] == 0)]
         table = np.zeros((last - first + 1, 2), dtype=np.int64)
         np.add.at(table, (drawn["step"] - first, drawn["pool"]), 1)
         return first, table
 
     def check_valid(self) -> None:
         """Raise a StateError where steps go back, or a quality or pool cannot be."""
-        records = self.records()
-        if np.any(np.diff(records["step"]) < 0) or np.any(records["quality"] > 5) or np.any(records["pool"] > 1):
-            raise DamagedError(f"{self.path} is damaged: its steps go back, or a quality or pool is out of range.")
+        last = 0
+        for part in self.parts():
+            steps = part["step"]
+            back = steps[0] < last or np.any(steps[1:] < steps[:-1])
+            if back or np.any(part["quality"] > 5) or np.any(part["pool"] > 1):
+                raise DamagedError(f"{self.path} is damaged: its steps go back, or a quality or pool is out of range.")
+            last = int(steps[-1])
 
     def close(self) -> None:
         """Let go of the file; harmless twice."""

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.review import recall as quality, sm2
 
-ORDERS = ("uniform", "overdue", "epoch")
+ORDERS = ("uniform", "overdue", "epoch", "rounds", "intake")
+DECKS = ("off", "auto", "sqrt", "equal")
 POOLS = ("old", "new")
 MAX_EXAMPLES = 2**31 - 1
 
@@ -32,11 +32,18 @@ class Options:
     initial_ease: float = 2.5
     min_ease: float = 1.3
     recall: str = "absolute"
+    reference: str = "best"
     thresholds: tuple[float, ...] | None = None
     alpha: float = 1.0
     max_interval: int | None = None
     underfull: str = "short"
     order: str | Mapping[str, str] = "uniform"
+    decks: str = "off"
+    deck_floor: float = 0.2
+    quiz: int = 0
+    quiz_every: int = 1
+    quiz_tokens: int | None = None
+    explore: float = 0.1
     counts: tuple[tuple[int, int], ...] | None = None
 
     @property
@@ -50,10 +57,15 @@ class Options:
         old, new = (self.order if isinstance(self.order, str) else self.order.get(p, "uniform") for p in POOLS)
         return old, new
 
-    def quality(self, nll: ArrayLike) -> NDArray[np.int64]:
-        """q of each signal."""
-        thresholds = [self.alpha * t for t in self.thresholds or quality.THRESHOLDS[self.recall]]
-        return quality.QUALITY[self.recall](nll, thresholds)
+    @property
+    def refers(self) -> bool:
+        """Whether each example's signal is held against a reference of its own."""
+        return self.recall in ("relative", "quantile") or self.decks == "auto" or self.quiz > 0
+
+    @property
+    def asked(self) -> int:
+        """The most examples that are asked and wait to be drawn when a step has ended."""
+        return self.quiz * self.old_slots if self.quiz_every > 1 else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, which JSON gives back as they are but for tuples, and `plain` mends those."""
@@ -140,7 +152,11 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "stagger": (_between(1, sm2.MAX_STEP), "over how many steps first visits are spread, a whole number, 1 or more"),
     "initial_ease": (_ease, _EASE),
     "min_ease": (_ease, _EASE),
-    "recall": (_among(quality.QUALITY), "one of " + ", ".join(map(repr, quality.QUALITY))),
+    "recall": (_among(quality.THRESHOLDS), "one of " + ", ".join(map(repr, quality.THRESHOLDS))),
+    "reference": (
+        _among(("best", "base")),
+        "'best' (an old example's best signal so far) or 'base' (what a scoring pass before the update gave it)",
+    ),
     "thresholds": (_thresholds, "five positive numbers, each larger than the one before, or None for the default"),
     "alpha": (lambda v: _real(v) and v > 0, "a number above 0, by which the perplexity thresholds are multiplied"),
     "max_interval": (
@@ -151,7 +167,19 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         _among(("short", "ahead")),
         "'short' (a batch may be smaller, as in the paper) or 'ahead' (it is filled with the soonest due)",
     ),
-    "order": (_order, "'uniform', 'overdue' or 'epoch', or one for each pool: {'old': …, 'new': …}"),
+    "order": (_order, "'uniform', 'overdue', 'epoch', 'rounds' or 'intake', or one for each pool: {'old': …, 'new': …}"),
+    "decks": (_among(DECKS), "one of " + ", ".join(map(repr, DECKS))),
+    "deck_floor": (
+        lambda v: _real(v) and 0 <= v <= 1,
+        "the part of the old slots that is shared by the decks' sizes, from 0 to 1",
+    ),
+    "quiz": (_between(0, 64), "how many old examples are asked for each that is studied, from 0 (no quiz) to 64"),
+    "quiz_every": (_between(1, sm2.MAX_STEP), "how many steps lie between two quizzes, a whole number, 1 or more"),
+    "quiz_tokens": (
+        lambda v: v is None or _between(2, MAX_EXAMPLES)(v),
+        "how many tokens of each example are asked, a whole number, 2 or more, or None for all",
+    ),
+    "explore": (lambda v: _real(v) and 0 <= v <= 1, "the share of the studied that is drawn evenly, from 0 to 1"),
     "counts": (_counts, "a pair (old, new) of whole numbers a step, or None"),
 }
 
@@ -177,13 +205,20 @@ def _clashes(settings: Mapping[str, Any]) -> list[str]:
     ease, least = (settings.get(name, getattr(Options, name)) for name in ("initial_ease", "min_ease"))
     if ease < least:
         lines.append(f"initial_ease = {ease!r} lies below min_ease = {least!r}: expected it to be at least that")
-    if settings.get("recall") == "confidence":
-        if settings.get("alpha", 1.0) != 1.0:
-            lines.append(
-                f"alpha = {settings['alpha']!r} scales perplexities; with recall = 'confidence' set thresholds"
-            )
-        if max(settings.get("thresholds") or (0,)) > 1:
-            lines.append(f"thresholds = {settings['thresholds']!r}: with recall = 'confidence' they are probabilities")
+    recall = settings.get("recall", "absolute")
+    if recall in ("relative", "quantile", "confidence") and settings.get("alpha", 1.0) != 1.0:
+        lines.append(f"alpha = {settings['alpha']!r} scales perplexities; with recall = {recall!r} set thresholds")
+    if recall == "quantile" and settings.get("thresholds") is not None:
+        lines.append(f"thresholds = {settings['thresholds']!r}: with recall = 'quantile' they are quantiles, not given")
+    order = settings.get("order", "uniform")
+    if (order if isinstance(order, str) else order.get("old")) == "intake":
+        lines.append("order = 'intake' is for first visits, and so for new: expected another for old")
+    if settings.get("quiz_tokens") is not None and not settings.get("quiz"):
+        lines.append(f"quiz_tokens = {settings['quiz_tokens']!r} without a quiz: expected quiz = 1 or more")
+    if recall == "confidence" and max(settings.get("thresholds") or (0,)) > 1:
+        lines.append(f"thresholds = {settings['thresholds']!r}: with recall = 'confidence' they are probabilities")
+    if recall == "quantile" and settings.get("reference", "best") != "base":
+        lines.append("recall = 'quantile' takes its thresholds from a pass of the base: expected reference = 'base'")
     return lines
 
 

@@ -1,29 +1,38 @@
 """draw() and review(): one face for all schedulers. `kinds` says what tells them apart.
 
-A draw is a pure function of (seed, t, review state): the agendas are built from the state alone, and chance
-from the seed and the step. So nothing but the state is ever saved.
+    q = s.quiz()                 whom to ask before the draw, where there is a quiz; else None
+    s.answer(q, nll)
+    draw = s.draw()              whom to train on
+    s.review(draw.ids, nll)      what that found; the clock moves
+
+A draw is a pure function of (seed, t, review state), and of the answers where somebody was asked: the agendas are built
+from the state alone, and chance from the seed and the step. So nothing but the state is ever saved. What a quiz found
+is written with the review of its step: saved in between, a scheduler asks again.
 """
 
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from srt_peft.errors import DamagedError, OptionError, ProtocolError, StateError, did_you_mean
-from srt_peft.review import files, sm2
-from srt_peft.review.agenda import Agenda, Pool
-from srt_peft.review.chance import Ids
-from srt_peft.review.kinds import SCHEDULERS, as_counted
+from srt_peft.errors import ProtocolError
+from srt_peft.review import given, sm2
+from srt_peft.review.agenda import NOBODY, Agenda, Pool, Schedule
+from srt_peft.review.chance import Ids, bits
+from srt_peft.review.decked import STUDIED, Decked
+from srt_peft.review.kinds import SCHEDULERS, Counts
 from srt_peft.review.log import ReviewLog
-from srt_peft.review.options import Options, faults, hundredths, plain
-from srt_peft.review.rows import MAX_VISITS
+from srt_peft.review.options import Options
+from srt_peft.review.quiz import PART, Answers, pick
+from srt_peft.review.reading import Reading, Written
+from srt_peft.review.rows import NOBODY as NONE, waits
+from srt_peft.review.saved import check_columns, taken
 from srt_peft.review.state import ReviewState
 
 _LOGGER = logging.getLogger("srt_peft")
@@ -40,6 +49,8 @@ class Draw:
     """How many of the ids are old."""
     due: tuple[int, int]
     """How many old and new examples could have been drawn."""
+    asked: int = 0
+    """How many were asked beforehand, at this step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +63,8 @@ class Review:
     """How many were not recalled (q < 3)."""
     not_finite: int
     """How many signals were no finite number, and counted as q = 0."""
+    passed: int = 0
+    """How many were asked, recalled, and so rescheduled without being trained on."""
 
 
 # --- the scheduler ----------------------------------------------------------------------------------------------
@@ -68,41 +81,142 @@ class Scheduler:
         self.log = log
         self._kind = SCHEDULERS[name]
         self._drawn: Draw | None = None
+        self._answers: Answers | None = None
         self._revision = -1
         self._agendas: tuple[Agenda, Agenda]
+        check_columns(options, state)
         self._index()
 
     def _index(self) -> None:
         seed, stagger = self.options.seed, self.options.stagger
         self._pools = tuple(Pool(self.state, number, seed=seed, stagger=stagger) for number in (0, 1))
-        old, new = (self._kind.agendas[order](p) for order, p in zip(self.options.orders, self._pools, strict=True))
-        self._agendas = (old, new)
+        old, new = (self._kind.agendas[order] for order in self.options.orders)
+        by_deck = self.options.decks != "off"
+        kept = (
+            Decked(self._pools[0], old, self.options.decks, self.options.deck_floor) if by_deck else old(self._pools[0])
+        )
+        self._agendas = (kept, new(self._pools[1]))
+        self._answers = self._waiting()
+        self._reading = Reading(self.options, self.state, self._kind.rule)
         self._revision = self.state.revision
+
+    def _waiting(self) -> Answers | None:
+        """Who was asked at an earlier step and waits to be drawn, as the state has it."""
+        there = waits(self.state.columns)
+        if not there.any():
+            return None
+        ids, lost = (self.state.columns[name][there] for name in ("asked", "lost"))
+        return Answers.of(-1, ids, lost, answered=True)
+
+    def quiz(self) -> Ids | None:
+        """The old examples to score forward only before the next draw, with `answer`; None where nobody is asked."""
+        self._begin("quiz")
+        step, asked = self.state.step, self._answers
+        if not self.options.quiz or step % self.options.quiz_every:
+            return None
+        if asked is not None and asked.step == step:
+            return None if asked.answered else asked.ids
+        self._revision = -1  # interrupted from here on, the next call builds its index anew
+        if asked is not None:
+            self._back(asked.ids, step)
+        self._answers = None
+        due, available = self._counts(step)
+        b_old, _ = self._kind.share(self.options, step, available)
+        most = self.options.quiz * min(b_old, self.options.old_slots)
+        ids = self._take(0, min(most, available[0]), due[0], step)
+        self._revision = self.state.revision
+        if not ids.size:
+            return None
+        ids.flags.writeable = False
+        self._answers = Answers.of(step, ids, np.full(ids.size, np.nan), answered=False)
+        return ids
+
+    def answer(self, ids: ArrayLike, nll: ArrayLike) -> None:
+        """Tell how well each example of the quiz was known, in nats a token: all of them, once each, in any order."""
+        asked = self._answers
+        if self._drawn is not None or asked is None or asked.step < 0 or asked.answered:
+            raise ProtocolError(
+                "answer() was called, and nothing is asked. Each quiz() is answered once, before draw()."
+            )
+        self._unchanged(asked.step, "quiz", "answer")
+        _, signal = given.matched("answer", asked.ids, asked.step, ids, nll)
+        quality = self._reading.quality(asked.ids, signal, self._reading.asks)
+        lost = self._reading.lost(asked.ids, signal, self._reading.asks)
+        self._answers = replace(asked, signal=signal, quality=quality, lost=lost, answered=True)
 
     def draw(self) -> Draw:
         """The ids of the next step's global batch; to be reviewed before the next draw."""
+        self._begin("draw")
+        step, asked = self.state.step, self._answers
+        if self.options.quiz and step % self.options.quiz_every == 0:
+            if asked is None or asked.step != step:
+                self.quiz()
+                asked = self._answers
+            if asked is not None and not asked.answered:
+                raise ProtocolError(
+                    f"draw() was called before the quiz of step {step} was answered: with quiz = {self.options.quiz}, "
+                    "score q = s.quiz() forward only, unless it is None, and call s.answer(q, nll) before s.draw()."
+                )
+        self._drawn, self._revision = None, -1  # interrupted from here on, the next draw builds its index anew
+        due, available = self._counts(step)
+        b_old, b_new = self._kind.share(self.options, step, available)
+        picked = self._picked(b_old, step)
+        still = due[0] - self._due_among(asked, step)
+        old = np.sort(np.concatenate([picked, self._take(0, b_old - picked.size, still, step)]))
+        ids = np.concatenate([old, self._take(1, b_new, due[1], step)])
+        ids.flags.writeable = False
+        now = 0 if asked is None or asked.step != step else asked.ids.size
+        self._drawn, self._revision = Draw(step, ids, b_old, due, now), self.state.revision
+        return self._drawn
+
+    def _begin(self, what: str) -> None:
+        """Whether a quiz or a draw may begin; if so, with an index that knows the state."""
         state = self.state.writable()
         if self._drawn is not None and self._revision == state.revision:
             raise ProtocolError(
-                f"draw() was called again before step {self._drawn.step} was reviewed. The usual cause is prefetching: "
-                "a DataLoader with workers, or one that accelerate has prepared, fetches the next batch while this one "
-                "is trained on. Use num_workers=0, do not prepare the loader, and call review(draw.ids, nll) once a "
-                "step before the next draw()."
+                f"{what}() was called again before step {self._drawn.step} was reviewed. The usual cause is "
+                "prefetching: a DataLoader with workers, or one that accelerate has prepared, fetches the next batch "
+                "while this one is trained on. Use num_workers=0, do not prepare the loader, and call "
+                "review(draw.ids, nll) once a step before the next draw()."
             )
-        step = state.step
-        if step > sm2.MAX_STEP:
-            raise ProtocolError(f"the clock stands at step {step}, past the last that can be drawn ({sm2.MAX_STEP}).")
+        if state.step > sm2.MAX_STEP:
+            raise ProtocolError(
+                f"the clock stands at step {state.step}, past the last that can be drawn ({sm2.MAX_STEP})."
+            )
         if self._revision != state.revision:
+            self._drawn = None
             self._index()
-        self._drawn, self._revision = None, -1  # interrupted from here on, the next draw builds its index anew
+        if not self._reading.primed:
+            raise ProtocolError(
+                "reference = 'base', and no old example has a reference yet: score them with the base model, and call "
+                "prime(ids, nll) before the first draw; or take reference='best', which needs no pass."
+            )
+
+    def _counts(self, step: int) -> tuple[Counts, Counts]:
+        """How many of each pool are due, and how many may be drawn; who is asked is in no agenda, and counts."""
         old, new = self._agendas
-        due = (old.count(step), new.count(step))
-        available = (old.total(), new.total()) if self.options.underfull == "ahead" else due
-        b_old, b_new = self._kind.share(self.options, step, available)
-        ids = np.concatenate([self._take(0, b_old, due[0], step), self._take(1, b_new, due[1], step)])
-        ids.flags.writeable = False
-        self._drawn, self._revision = Draw(step, ids, b_old, due), state.revision
-        return self._drawn
+        asked = 0 if self._answers is None else self._answers.ids.size
+        due = (old.count(step) + self._due_among(self._answers, step), new.count(step))
+        return due, (old.total() + asked, new.total()) if self.options.underfull == "ahead" else due
+
+    def _due_among(self, asked: Answers | None, step: int) -> int:
+        return 0 if asked is None else int(np.count_nonzero(self.state.columns["due"][asked.ids] <= step))
+
+    def _picked(self, b_old: int, step: int) -> Ids:
+        """Who is studied of those that were asked: a deck's slots each, in proportion to what was lost."""
+        asked, agenda = self._answers, self._agendas[0]
+        if asked is None or not b_old:
+            return NOBODY
+        random = bits(self.options.seed, step, 0, PART)
+        if not isinstance(agenda, Decked):
+            return asked.ids[pick(b_old, asked.lost, self.options.explore, random)]
+        deck = agenda.deck[asked.ids]
+        shared = agenda.shared(b_old, np.bincount(deck, minlength=agenda.sizes.size), step, STUDIED)
+        parts = [NOBODY]
+        for number in np.flatnonzero(shared).tolist():
+            mine = np.flatnonzero(deck == number)
+            parts.append(asked.ids[mine[pick(int(shared[number]), asked.lost[mine], self.options.explore, random)]])
+        return np.sort(np.concatenate(parts))
 
     def _take(self, number: int, wanted: int, due: int, step: int) -> Ids:
         agenda = self._agendas[number]
@@ -111,51 +225,87 @@ class Scheduler:
             ids = np.sort(np.concatenate([ids, agenda.ahead(wanted - due)]))
         return ids + self._pools[number].first
 
+    # --- the review ---------------------------------------------------------------------------------------------
+
     def review(self, ids: ArrayLike, nll: ArrayLike) -> Review:
         """Tell how well each drawn example was known, in nats a token; the clock moves to the next step.
 
         The ids are those of the draw, all of them, once each, in any order.
         """
-        columns = self.state.writable().columns
-        drawn, order, signal = self._expected(ids, nll)
-        step, rows = drawn.step, drawn.ids
-        finite = np.isfinite(signal)
-        quality = self.options.quality(signal)
-        ease, repetitions, interval = self._kind.rule(
-            columns["ease"][rows],
-            columns["repetitions"][rows],
-            columns["interval"][rows],
-            quality,
-            min_ease=hundredths(self.options.min_ease),
-            max_interval=self.options.max_interval,
-        )
-        after = {
-            "ease": ease,
-            "repetitions": repetitions,
-            "interval": interval,
-            "due": sm2.due(step, interval),
-            "signal": np.where(finite, signal, np.float32(np.inf)),
-            "visits": np.minimum(columns["visits"][rows].astype(np.int64) + 1, MAX_VISITS),
-        }
+        self.state.writable()
+        drawn, reading = self._under_way(), self._reading
+        order, signal = given.matched("review", drawn.ids, drawn.step, ids, nll)
+        quality = reading.quality(drawn.ids, signal)
+        passed, held = self._unstudied(drawn)
+        rows = np.concatenate([drawn.ids, passed.ids])
+        signals, qualities = np.concatenate([signal, passed.signal]), np.concatenate([quality, passed.quality])
+        after = reading.after(drawn.step, rows, signals, qualities)
+        best = reading.best("reference", drawn.ids, signal) + reading.best(*self._answered(drawn, passed))
+        measured = reading.measured(*self._told(drawn, signal))
         if self.log is not None:
-            self.log.append(step, rows, signal, quality, self.state.n_old)
-        self._apply(drawn, after)
-        return _reviewed(step, quality, order, finite)
+            self.log.append(drawn.step, rows, signals, qualities, self.state.n_old, untrained=passed.ids.size)
+        self._apply(drawn, rows, after, best + measured, held)
+        return _reviewed(drawn.step, quality, order, np.isfinite(signal), passed.ids.size)
 
-    def _apply(self, drawn: Draw, after: Mapping[str, NDArray[Any]]) -> None:
+    def _told(self, drawn: Draw, signal: NDArray[np.float32]) -> tuple[Ids, NDArray[np.float64]]:
+        """What tells of the decks: the old that were drawn; or all that were asked, for a quiz draws the forgotten."""
+        asked = self._answers
+        if not self.options.quiz:
+            old = drawn.ids[: drawn.n_old]
+            return old, self._reading.lost(old, signal[: drawn.n_old])
+        if asked is None or asked.step != drawn.step:
+            return NOBODY, np.empty(0)
+        return asked.ids, asked.lost
+
+    def _unstudied(self, drawn: Draw) -> tuple[Answers, Answers]:
+        """Of those that were asked and not drawn, who passed just now, and who waits."""
+        asked = self._answers
+        if asked is None:
+            nobody = Answers.of(drawn.step, NOBODY, np.empty(0), answered=True)
+            return nobody, nobody
+        left = asked.only(~np.isin(asked.ids, drawn.ids))
+        return left.only(left.passed), left.only(~left.passed)
+
+    def _answered(self, drawn: Draw, passed: Answers) -> tuple[str, Ids, NDArray[np.float32]]:
+        """Whose answers are reviews of their own: who passed, and of first tokens those that were drawn as well."""
+        asked, column = self._answers, self._reading.asks
+        if asked is None or asked.step != drawn.step or column == "reference":
+            return column, passed.ids, passed.signal
+        told = asked.only(asked.passed | np.isin(asked.ids, drawn.ids))
+        return column, told.ids, told.signal
+
+    def _apply(
+        self, drawn: Draw, rows: Ids, after: Mapping[str, NDArray[Any]], more: Iterable[Written], held: Answers
+    ) -> None:
         """Write what a review changes. While it does, the clock is negative: interrupted, the state is refused."""
         columns, revision = self.state.columns, self._revision
         self._drawn, self._revision = None, -1
         columns["clock"][0] = -1 - drawn.step
         for name, values in after.items():
-            columns[name][drawn.ids] = values
+            columns[name][rows] = values
+        for name, where, values in more:
+            columns[name][where] = values
+        keeps = self.options.asked > 0
+        if keeps:
+            columns["asked"][:], columns["lost"][:] = NONE, np.nan
+            columns["asked"][: held.ids.size], columns["lost"][: held.ids.size] = held.ids, held.lost
         columns["clock"][0] = drawn.step + 1
-        for agenda, pool, part in zip(self._agendas, self._pools, np.split(drawn.ids, [drawn.n_old]), strict=True):
-            agenda.put(part - pool.first)
+        old, new = self._agendas
+        of_old = rows < self.state.n_old
+        old.put(rows[of_old])
+        new.put(rows[~of_old] - self.state.n_old)
+        self._answers = replace(held, step=-1) if keeps and held.ids.size else None
+        if not keeps and held.ids.size:
+            self._back(held.ids, drawn.step)
         self._revision = revision
 
-    def _expected(self, ids: ArrayLike, nll: ArrayLike) -> tuple[Draw, Ids | slice, NDArray[np.float32]]:
-        """The draw under way, where each of its ids stands in `ids`, and the signals in the order of the draw."""
+    def _back(self, ids: Ids, step: int) -> None:
+        agenda = self._agendas[0]
+        assert isinstance(agenda, (Schedule, Decked)), "only those that go by the due are asked"
+        agenda.back(ids, step)
+
+    def _under_way(self) -> Draw:
+        """The draw that is to be reviewed."""
         drawn = self._drawn
         if drawn is None:
             past = (
@@ -164,28 +314,24 @@ class Scheduler:
                 else " yet"
             )
             raise ProtocolError(f"review() was called, and nothing is drawn{past}. Each draw is reviewed exactly once.")
+        self._unchanged(drawn.step, "draw", "review")
+        return drawn
+
+    def _unchanged(self, step: int, what: str, then: str) -> None:
         if self._revision != self.state.revision:
             raise ProtocolError(
-                f"the state was changed (grown, or examples suspended or revived) between the draw of step "
-                f"{drawn.step} and its review. That draw is void: call draw() again, and review what it gives."
+                f"the state was changed (grown, or examples suspended or revived) between the {what} of step "
+                f"{step} and its {then}. That {what} is void: call {what}() again, and {then} what it gives."
             )
-        given, signal = _arrays("review()", ids, nll)
-        if given.shape != signal.shape or given.ndim != 1:
-            raise ProtocolError(
-                f"review() got ids of shape {given.shape} and signals of shape {signal.shape}: expected one signal for "
-                f"each of the {drawn.ids.size} ids of step {drawn.step}."
-            )
-        if np.array_equal(given, drawn.ids):
-            return drawn, slice(None), signal
-        order = np.argsort(given, kind="stable")
-        if not np.array_equal(given[order], drawn.ids):
-            raise ProtocolError(_difference(drawn, given))
-        return drawn, order, signal[order]
 
-    def prime(self, ids: ArrayLike, nll: ArrayLike) -> None:
-        """Note signals of a scoring pass, such as the base model's, without a review: `ppl` starts from them."""
-        columns = self.state.writable().columns
-        rows, signal = _arrays("prime()", ids, nll)
+    def prime(self, ids: ArrayLike, nll: ArrayLike, *, prefix: ArrayLike | None = None) -> None:
+        """Note signals of a scoring pass, such as the base model's, without a review.
+
+        They are what later signals are held against, where the state keeps references; `ppl` starts from them.
+        `prefix` are the same of the first tokens, for a quiz that asks only these.
+        """
+        self.state.writable()
+        rows, signal = given.arrays("prime()", ids, nll)
         if self._drawn is not None:
             raise ProtocolError(f"prime() was called while step {self._drawn.step} is drawn and not yet reviewed.")
         if rows.shape != signal.shape or rows.ndim != 1:
@@ -194,7 +340,10 @@ class Scheduler:
             raise ProtocolError(
                 f"prime() got ids from {rows.min()} to {rows.max()}; there are 0 to {self.state.n - 1}."
             )
-        columns["signal"][rows] = np.where(np.isfinite(signal), signal, np.float32(np.inf))
+        first = None if prefix is None else given.arrays("prime()", ids, prefix)[1]
+        if first is not None and first.shape != rows.shape:
+            raise ProtocolError(f"prime() got ids of shape {rows.shape} and prefix signals of shape {first.shape}.")
+        self._reading.prime(rows, signal, first)
         self.state.revision += 1
 
     # --- saving -----------------------------------------------------------------------------------------------
@@ -215,16 +364,7 @@ class Scheduler:
 
         A log is truncated to the step that is taken over.
         """
-        try:
-            settings, n_old, columns = saved["scheduler"], saved["n_old"], dict(saved["columns"])
-            theirs = {"scheduler": settings["name"], **plain(settings["options"])}
-            columns = {name: np.array(column) for name, column in columns.items()}
-            n = len(columns["due"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedError(f"this is no state_dict of a scheduler ({type(error).__name__}: {error}).") from None
-        changed = self._differences(theirs, (n_old, n - n_old), columns)
-        if changed:
-            raise OptionError("load_state_dict: the scheduler was made with other settings or examples", changed)
+        n_old, columns = taken(self._settings(), self.state, saved)
         ReviewState(columns, n_old, folder=None, writer=None).check_valid()
         live = self.state.columns  # whatever is in it, even after a review that was interrupted
         live["clock"][0] = -1
@@ -235,24 +375,6 @@ class Scheduler:
         self.state.revision += 1
         if self.log is not None:
             self.log.truncate(self.state.step)
-
-    def _differences(self, theirs: Mapping[str, Any], sizes: tuple[Any, Any], columns: files.Columns) -> list[str]:
-        ours = {"scheduler": self.name, **self.options.as_dict()}
-        changed = [
-            f"{name} is {value!r} here and {theirs.get(name)!r} in the saved state"
-            for name, value in ours.items()
-            if value != theirs.get(name)
-        ]
-        here = (self.state.n_old, self.state.n_new)
-        if here != sizes:
-            changed.append(f"(old, new) is {here} here and {sizes} in the saved state")
-        kinds = [{k: (c.dtype, c.shape) for k, c in state.items()} for state in (self.state.columns, columns)]
-        if not changed and kinds[0] != kinds[1]:
-            wrong = sorted(k for k in kinds[0] | kinds[1] if kinds[0].get(k) != kinds[1].get(k))
-            changed.append(f"the columns {', '.join(wrong)} are not of the types and sizes that they have here")
-        elif not changed and not np.array_equal(self.state.columns.get("identity", 0), columns.get("identity", 0)):
-            changed.append("the content hashes (identity) are those of other examples")
-        return changed
 
     def _settings(self) -> dict[str, Any]:
         return {"name": self.name, "options": self.options.as_dict()}
@@ -283,149 +405,18 @@ class Scheduler:
         if self._drawn is None and self._revision == self.state.revision:
             for agenda, pool in zip(self._agendas, self._pools, strict=True):
                 agenda.check_valid()
-                assert np.array_equal(np.sort(agenda.members()), np.flatnonzero(pool.active())), "somebody is missing"
+                held = NOBODY if self._answers is None or pool.number else self._answers.ids
+                everyone = np.sort(np.concatenate([agenda.members(), held]))
+                assert np.array_equal(everyone, np.flatnonzero(pool.suspended[:] == 0)), "somebody is missing"
 
 
-def _reviewed(step: int, quality: NDArray[np.int64], order: Ids | slice, finite: NDArray[np.bool_]) -> Review:
-    given = np.empty_like(quality)
-    given[order] = quality
+def _reviewed(
+    step: int, quality: NDArray[np.int64], order: Ids | slice, finite: NDArray[np.bool_], passed: int
+) -> Review:
+    found = np.empty_like(quality)
+    found[order] = quality
     not_finite = int(np.count_nonzero(~finite))
     if not_finite:
         message = "step %d: %d of %d signals were not finite numbers and counted as not recalled (q = 0)"
         _LOGGER.warning(message, step, not_finite, finite.size)
-    return Review(step, given, int(np.count_nonzero(quality < sm2.PASSING)), not_finite)
-
-
-def _arrays(what: str, ids: ArrayLike, nll: ArrayLike) -> tuple[Ids, NDArray[np.float32]]:
-    """Ids and signals as arrays, or a ProtocolError that says which of them is none."""
-    given = np.asarray(ids)
-    if given.size and given.dtype.kind not in "iu":
-        raise ProtocolError(f"{what} got ids of dtype {given.dtype}: expected whole numbers, such as draw.ids.")
-    try:
-        with np.errstate(over="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("error")
-            signal = np.asarray(nll).astype(np.float32)
-    except (TypeError, ValueError, RuntimeError, Warning) as error:
-        raise ProtocolError(
-            f"{what} got signals that are no numbers ({error}): expected NLL in nats, as floats; from a torch tensor, "
-            "nll.detach().float().cpu()."
-        ) from None
-    return given.astype(np.int64), signal
-
-
-def _difference(drawn: Draw, given: NDArray[Any]) -> str:
-    strangers, missing = np.setdiff1d(given, drawn.ids), np.setdiff1d(drawn.ids, given)
-    parts = []
-    if strangers.size:
-        parts.append(f"{strangers.size} ids that were not drawn (the first is {strangers[0]})")
-    if missing.size:
-        parts.append(f"{missing.size} drawn ids are missing (the first is {missing[0]})")
-    if not parts:
-        parts.append("some ids more than once")
-    return (
-        f"review() of step {drawn.step} does not match its draw: {', and '.join(parts)}. Expected its "
-        f"{drawn.ids.size} ids, all of them, once each, in any order."
-    )
-
-
-# --- making and loading -------------------------------------------------------------------------------------------
-
-
-def make_scheduler(
-    name: str,
-    *,
-    old: int,
-    new: int,
-    batch_size: int,
-    folder: str | Path | None = None,
-    log: str | Path | None = None,
-    identity: ArrayLike | None = None,
-    **options: Any,
-) -> Scheduler:
-    """A scheduler over `old` and `new` examples, none of them reviewed yet; without options, the paper's.
-
-    `folder` is where the live state is memory-mapped (else it is in memory); `log` is a review log to append to;
-    `identity` is a content hash for each example, 16 bytes. The options and their defaults are those of `Options`;
-    `counts` also takes a ReviewLog.
-    """
-    if isinstance(options.get("counts"), ReviewLog):
-        first, table = options["counts"].counts()
-        options["counts"] = [(0, 0)] * first + table.tolist()
-    settings = plain({"batch_size": batch_size, **options})
-    checked = _checked(name, {"old": old, "new": new, **settings}, "make_scheduler")
-    made = Options(**{key: checked[key] for key in settings})
-    opened = _appending(log, None)
-    try:
-        state = ReviewState.create(
-            checked["old"],
-            checked["new"],
-            folder=folder,
-            initial_ease=made.initial_ease,
-            stagger=made.stagger,
-            identity=identity,
-        )
-    except BaseException:
-        if opened is not None:
-            opened.close()
-        raise
-    return Scheduler(name, made, state, opened)
-
-
-def load_scheduler(
-    snapshot: str | Path, *, folder: str | Path | None = None, log: str | Path | None = None
-) -> Scheduler:
-    """The scheduler that `save` wrote to a folder: the next draw is the one that it would have made.
-
-    The snapshot stays as it is. The live state is a copy, in memory or memory-mapped in `folder`. `log` is
-    truncated to the step of the snapshot, and appended to.
-    """
-    settings = files.read_manifest(Path(snapshot))["scheduler"]
-    if settings is None:
-        raise StateError(
-            f"{snapshot} holds a review state without a scheduler. ReviewState.open reads it; load_scheduler takes a "
-            "folder that Scheduler.save wrote."
-        )
-    what = f"the scheduler saved in {snapshot}"
-    options = Options(**_checked(settings["name"], plain(settings["options"]), what))
-    opened = _appending(log, ReviewState.open(snapshot).step)
-    try:
-        state = ReviewState.restore(snapshot, folder)
-    except BaseException:
-        if opened is not None:
-            opened.close()
-        raise
-    return Scheduler(settings["name"], options, state, opened)
-
-
-def _checked(name: str, settings: dict[str, Any], what: str) -> dict[str, Any]:
-    """The settings, once they are known to be right for this scheduler."""
-    found = faults(**settings)
-    kind = SCHEDULERS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        found.insert(0, f"{name!r} is no scheduler{did_you_mean(name, SCHEDULERS)}; known are {', '.join(SCHEDULERS)}")
-    elif not found:
-        order = settings.get("order", "uniform")
-        asked = (order,) if isinstance(order, str) else tuple(order.values())
-        for unknown in dict.fromkeys(o for o in asked if o not in kind.agendas):
-            found.append(f"order = {unknown!r}: the scheduler {name!r} knows only {', '.join(map(repr, kind.agendas))}")
-        if (settings.get("counts") is None) == (kind.share is as_counted):
-            found.append("counts: the scheduler 'match' needs them, a pair (old, new) a step, and no other takes them")
-    if found:
-        raise OptionError(what, found)
-    return settings
-
-
-def _appending(path: str | Path | None, step: int | None) -> ReviewLog | None:
-    """The log at `path`, cut to `step`; without a step, a log that must be empty."""
-    if path is None:
-        return None
-    log = ReviewLog(path, "a")
-    if step is None and len(log):
-        log.close()
-        raise StateError(
-            f"{path} holds the reviews of another run, which a new scheduler would lose. Go on from that run's "
-            "snapshot with load_scheduler(snapshot, log=…), or name another file."
-        )
-    if step is not None:
-        log.truncate(step)
-    return log
+    return Review(step, found, int(np.count_nonzero(quality < sm2.PASSING)), not_finite, passed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from srt_peft.errors import DamagedError, OptionError, ProtocolError, StateError
 from srt_peft.review import files, rows, sm2
+from srt_peft.review.decks import deck_of
 from srt_peft.review.files import Columns, Layout
 from srt_peft.review.options import check
 
@@ -48,11 +50,19 @@ class ReviewState:
         initial_ease: float = 2.5,
         stagger: int = 5,
         identity: ArrayLike | None = None,
+        deck: ArrayLike | None = None,
+        extras: rows.Extras = MappingProxyType({}),
     ) -> ReviewState:
-        """A state in which nothing was reviewed yet; first due times are spread over the first `stagger` steps."""
+        """A state in which nothing was reviewed yet; first due times are spread over the first `stagger` steps.
+
+        `deck` is the group that each example is scheduled with; `extras` are the optional columns, as in `rows`.
+        """
         check("ReviewState.create", old=old, new=new, initial_ease=initial_ease, stagger=stagger)
         old, new = int(old), int(new)
         hashes = None if identity is None else rows.identities(identity, old + new)
+        groups = None if deck is None else deck_of(deck, old + new)
+        if groups is not None:
+            extras = {**extras, "decks": int(groups.max(initial=0)) + 1}
         if folder is not None and _is_vouched(Path(folder)):
             raise StateError(
                 f"{folder} holds a review state already, and creating one there would lose it. Open it with "
@@ -62,10 +72,13 @@ class ReviewState:
         def fill(columns: Columns) -> None:
             rows.begin(columns, slice(0, old), initial_ease, stagger)
             rows.begin(columns, slice(old, old + new), initial_ease, stagger)
+            rows.begin_extras(columns)
             if hashes is not None:
                 columns["identity"][:] = hashes
+            if groups is not None:
+                columns["deck"][:] = groups
 
-        return cls._made(rows.layout(old + new, identity=hashes is not None), old, folder, fill)
+        return cls._made(rows.layout(old + new, identity=hashes is not None, extras=extras), old, folder, fill)
 
     @classmethod
     def open(cls, folder: str | Path, mode: Literal["r", "r+"] = "r", *, live: bool = False) -> ReviewState:
@@ -107,7 +120,8 @@ class ReviewState:
                 "yet, delete the folder and begin anew."
             )
         path = folder / manifest["file"]
-        table = rows.layout(manifest["old"] + manifest["new"], identity=manifest["identity"])
+        n = manifest["old"] + manifest["new"]
+        table = rows.layout(n, identity=manifest["identity"], extras=manifest["extras"])
         columns = files.map_columns(path, table, mode)
         if manifest["checksums"] is not None:
             files.verify(path, columns, manifest["checksums"])
@@ -203,8 +217,31 @@ class ReviewState:
 
     @property
     def suspended(self) -> NDArray[np.bool_]:
-        """Which are set aside and never due, a copy."""
+        """Which are set aside and never due, by request or superseded, a copy."""
         return self.columns["suspended"].astype(bool)
+
+    @property
+    def superseded(self) -> NDArray[np.bool_]:
+        """Which are set aside because another example replaces them, a copy."""
+        return (self.columns["suspended"] & rows.SUPERSEDED) > 0
+
+    @property
+    def reference(self) -> NDArray[np.float32] | None:
+        """The NLL that the signal of each is held against, a copy, where the state keeps it; NaN where none is."""
+        column = self.columns.get("reference")
+        return None if column is None else column.copy()
+
+    @property
+    def deck(self) -> NDArray[np.int64] | None:
+        """The deck of each, a copy, where there are decks."""
+        column = self.columns.get("deck")
+        return None if column is None else column.astype(np.int64)
+
+    @property
+    def forgetting(self) -> NDArray[np.float64] | None:
+        """f: what each deck has lost, in nats a token, a copy, where there are decks."""
+        column = self.columns.get("forgetting")
+        return None if column is None else column.copy()
 
     @property
     def identity(self) -> NDArray[np.uint8] | None:
@@ -216,21 +253,32 @@ class ReviewState:
 
     def suspend(self, ids: ArrayLike) -> None:
         """Set examples aside: they keep their state, and are never due until revived."""
-        self._set_suspended(ids, 1)
+        column, rows_ = self._named(ids)
+        column[rows_] |= rows.BY_REQUEST
+        self.revision += 1
 
     def revive(self, ids: ArrayLike) -> None:
-        """Let suspended examples fall due again, as their state says."""
-        self._set_suspended(ids, 0)
+        """Let suspended examples fall due again, as their state says; those that are superseded stay aside."""
+        column, rows_ = self._named(ids)
+        column[rows_] &= ~np.uint8(rows.BY_REQUEST)
+        self.revision += 1
 
-    def _set_suspended(self, ids: ArrayLike, value: int) -> None:
+    def supersede(self, ids: ArrayLike) -> None:
+        """Say which examples others replace, all of them: these are set aside, and whoever was before is revived."""
+        column, rows_ = self._named(ids)
+        column &= ~np.uint8(rows.SUPERSEDED)
+        column[rows_] |= rows.SUPERSEDED
+        self.revision += 1
+
+    def _named(self, ids: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The column of who is suspended, to write to, and the rows that these ids name."""
         given = np.atleast_1d(np.asarray(ids))
         if given.size and given.dtype.kind not in "iu":
             raise ProtocolError(f"ids of dtype {given.dtype} name no examples: expected whole numbers.")
         beyond = given[(given < 0) | (given >= self.n)]
         if beyond.size:
             raise ProtocolError(f"id {beyond[0]} is no example of this state: ids run from 0 to {self.n - 1}.")
-        self.writable().columns["suspended"][given.astype(np.int64)] = value
-        self.revision += 1
+        return self.writable().columns["suspended"], given.astype(np.int64)
 
     def grow(
         self,
@@ -240,23 +288,31 @@ class ReviewState:
         initial_ease: float = 2.5,
         stagger: int = 5,
         identity: ArrayLike | None = None,
+        deck: ArrayLike | None = None,
     ) -> None:
         """Add fresh examples at the end of each pool. Growing old shifts the ids of new: old stays in front.
 
-        Ease and stagger are those given here; a scheduler's own are in its `options`.
+        Ease and stagger are those given here; a scheduler's own are in its `options`. Who is asked is asked no more.
         """
         check("ReviewState.grow", old=old, new=new, initial_ease=initial_ease, stagger=stagger)
         old, new = int(old), int(new)
         before, n_old, n = self.writable().columns, self.n_old, self.n
-        if ("identity" in before) != (identity is not None):
-            keeps = "keeps" if "identity" in before else "keeps no"
-            fault = f"identity: this state {keeps} content hashes; give them accordingly"
-            raise OptionError("ReviewState.grow", [fault])
+        for name, given, what in (("identity", identity, "content hashes"), ("deck", deck, "decks")):
+            if (name in before) != (given is not None):
+                keeps = "keeps" if name in before else "keeps no"
+                raise OptionError("ReviewState.grow", [f"{name}: this state {keeps} {what}; give them accordingly"])
         hashes = None if identity is None else rows.identities(identity, old + new)
+        groups = None if deck is None else deck_of(deck, old + new)
+        extras = rows.extras_of(before)
+        if groups is not None:
+            extras["decks"] = max(extras["decks"], int(groups.max(initial=0)) + 1)
 
         def fill(columns: Columns) -> None:
             columns["clock"][:] = before["clock"]
-            for name in before.keys() - {"clock"}:
+            rows.begin_extras(columns)
+            for name in before.keys() & {"reviews", "forgetting", "known"}:
+                columns[name][: before[name].size] = before[name]
+            for name in (name for name, column in before.items() if len(column) == n and name not in rows.ONCE):
                 columns[name][:n_old] = before[name][:n_old]
                 columns[name][n_old + old : n + old] = before[name][n_old:]
             rows.begin(columns, slice(n_old, n_old + old), initial_ease, stagger)
@@ -264,8 +320,11 @@ class ReviewState:
             if hashes is not None:
                 columns["identity"][n_old : n_old + old] = hashes[:old]
                 columns["identity"][n + old :] = hashes[old:]
+            if groups is not None:
+                columns["deck"][n_old : n_old + old] = groups[:old]
+                columns["deck"][n + old :] = groups[old:]
 
-        table = rows.layout(n + old + new, identity=hashes is not None)
+        table = rows.layout(n + old + new, identity=hashes is not None, extras=extras)
         if self._writer is None:
             columns = rows.zeros(table)
             fill(columns)
@@ -302,10 +361,7 @@ class ReviewState:
                 )
             name = files.next_name(folder)
             sums = files.write_columns(folder / name, self.whole().columns)
-            identity = "identity" in self.columns
-            manifest = files.describe(
-                name, self.n_old, self.n_new, identity=identity, checksums=sums, scheduler=scheduler
-            )
+            manifest = _described(name, self.columns, self.n_old, checksums=sums, scheduler=scheduler)
             files.write_manifest(folder, manifest)
             files.sweep(folder, name)
         finally:
@@ -339,6 +395,8 @@ class ReviewState:
                 if wrong.any():
                     count, first = broken.get(rule, (0, part.start + int(np.argmax(wrong))))
                     broken[rule] = (count + int(wrong.sum()), first)
+        if "deck" in self.columns and self.n and self.columns["deck"].max() >= self.columns["reviews"].size:
+            broken["a deck is one of those that are counted"] = (1, int(np.argmax(self.columns["deck"])))
         if not 0 <= self.step <= sm2.MAX_STEP:
             broken[f"the clock lies between 0 and {sm2.MAX_STEP}"] = (1, self.step)
         if broken:
@@ -349,9 +407,14 @@ class ReviewState:
 def _put_in_place(writer: files.Writer, table: Layout, old: int, fill: Callable[[Columns], None]) -> Columns:
     name, columns = writer.allocate(table)
     fill(columns)
-    new = columns["due"].size - old
-    writer.take_over(files.describe(name, old, new, identity="identity" in columns, checksums=None), columns)
+    writer.take_over(_described(name, columns, old, checksums=None), columns)
     return columns
+
+
+def _described(name: str, columns: Columns, old: int, **more: Any) -> dict[str, Any]:
+    """What `state.json` says of these columns."""
+    new, extras = columns["due"].size - old, rows.extras_of(columns)
+    return files.describe(name, old, new, identity="identity" in columns, extras=extras, **more)
 
 
 def _is_vouched(folder: Path) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from srt_peft.review import chance
-from srt_peft.review.backlog import UNSEEN, Backlog
+from srt_peft.review.backlog import UNSEEN, Backlog, ByOverdue
 from srt_peft.review.column import Column
 from srt_peft.review.idset import IdSet
 from srt_peft.review.peaks import Peaks
@@ -141,7 +141,7 @@ def test_backlog_beside_a_sorted_list(seed, intervals):
         assert backlog.n_due(step) == len(ready)
         k = int(rng.integers(0, 30))
         key = {i: (-Fraction(int(step - due[i]), int(interval[i])), naive[i], tags[i]) for i in ready}
-        taken = backlog.first(k, step).tolist()
+        taken = backlog.first(k, step, ByOverdue(step)).tolist()
         assert taken == sorted(ready, key=key.__getitem__)[:k]
         free |= set(taken)
         for i in taken:

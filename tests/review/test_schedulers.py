@@ -12,8 +12,8 @@ from srt_peft import ReviewLog, ReviewState, StateError, load_scheduler, make_sc
 from tests.review.twin import Twin
 
 ORDERS = {
-    "srt": ("uniform", "overdue"),
-    "leitner": ("uniform", "overdue"),
+    "srt": ("uniform", "overdue", "epoch", "rounds", "intake"),
+    "leitner": ("uniform", "overdue", "epoch", "rounds"),
     "uniform": ("uniform", "epoch"),
     "cpt": ("uniform", "epoch"),
     "match": ("uniform", "epoch"),
@@ -35,7 +35,10 @@ def worlds(draw):
         "old_fraction": draw(st.sampled_from([0.0, 0.2, 0.29, 0.5, 1.0])),
         "seed": draw(st.sampled_from([0, 1, 2**64 - 1])),
         "stagger": draw(st.sampled_from([1, 5, 30])),
-        "order": {p: draw(st.sampled_from(ORDERS[name])) for p in ("old", "new")},
+        "order": {
+            "old": draw(st.sampled_from([order for order in ORDERS[name] if order != "intake"])),
+            "new": draw(st.sampled_from(ORDERS[name])),
+        },
         "underfull": draw(st.sampled_from(["short", "ahead"])),
         "max_interval": draw(st.sampled_from([None, 1, 9])),
     }

@@ -80,7 +80,7 @@ class Twin:
         return [i for i, r in enumerate(self.rows) if r["pool"] == pool and not r["off"]]
 
     def due(self, pool):
-        if self.name in ("srt", "leitner"):
+        if self.name in ("srt", "leitner") and self.order[pool] != "rounds":
             return [i for i in self.members(pool) if self.rows[i]["d"] <= self.step]
         return self.members(pool)
 
@@ -113,12 +113,18 @@ class Twin:
         for pool in (0, 1):
             self.check_pool(pool, by_pool[pool])
 
-    def check_pool(self, pool, drawn):
-        due = self.due(pool)
+    def check_pool(self, pool, drawn, members=None):
+        """Whom of a pool, or of these members of it, may be drawn where so many are."""
+        members = self.members(pool) if members is None else members
+        due = [i for i in self.due(pool) if i in set(members)]
         k = len(drawn)
-        if k > len(due):  # drawn ahead of time: everything due, and then the soonest due
-            waiting = sorted((self.rows[i]["d"], self.tag(i), i) for i in self.members(pool) if i not in set(due))
-            assert drawn == sorted(due + [i for *_, i in waiting[: k - len(due)]])
+        scheduled, order = self.name in ("srt", "leitner"), self.order[pool]
+        if k > len(due):  # drawn ahead of time: everything due, and then the soonest due, or the longest unseen
+            early = [i for i in members if i not in set(due)]
+            key = {"epoch": self.longest, "intake": self.soonest}.get(order, lambda i: (self.rows[i]["d"], self.tag(i)))
+            assert drawn == sorted(due + sorted(early, key=key)[: k - len(due)])
+        elif scheduled and order in ("epoch", "intake"):
+            assert drawn == sorted(sorted(due, key=self.longest if order == "epoch" else self.intake)[:k])
         elif self.name == "ppl":
             unseen = {i for i in due if self.rows[i]["s"] is None}
             first = [i for i in drawn if i in unseen]
@@ -127,7 +133,7 @@ class Twin:
             assert [i for i in drawn if i not in unseen] == sorted(rest[: k - len(first)])
         elif self.order[pool] == "overdue":
             assert drawn == sorted(sorted(due, key=self.overdue)[:k])
-        elif self.order[pool] == "epoch":
+        elif self.order[pool] in ("epoch", "rounds"):
             assert set(drawn) <= set(due)
             visits = [self.rows[i]["v"] for i in drawn]
             assert sorted(visits) == sorted(self.rows[i]["v"] for i in due)[:k], "the least visited come first"
@@ -138,6 +144,22 @@ class Twin:
         r = self.rows[i]
         last = r["d"] - r["I"]
         return -Fraction(self.step - last, r["I"]), r["I"] if r["v"] else 0, self.tag(i)
+
+    def longest(self, i):
+        """Never seen, and then who was seen first; ties as in the docstrings: the shorter interval, then the tag."""
+        r = self.rows[i]
+        return (r["d"] - r["I"], r["I"], self.tag(i)) if r["v"] else (-1, 0, (r["d"], self.tag(i)))
+
+    def intake(self, i):
+        """Who was seen before, the longest unseen first, and then first visits."""
+        return (not self.rows[i]["v"], self.longest(i))
+
+    def soonest(self, i):
+        r = self.rows[i]
+        return r["d"], r["I"] if r["v"] else 0, self.tag(i)
+
+    def away(self):
+        return [r["off"] for r in self.rows]
 
     # --- what a review does --------------------------------------------------------------------------------
 
@@ -157,6 +179,6 @@ class Twin:
         assert [Fraction(int(e), 100) for e in state.columns["ease"]] == [r["E"] for r in self.rows]
         for name, key in (("repetitions", "n"), ("interval", "I"), ("due", "d"), ("visits", "v")):
             assert getattr(state, name).tolist() == [r[key] for r in self.rows], name
-        assert state.suspended.tolist() == [r["off"] for r in self.rows]
+        assert state.suspended.tolist() == self.away()
         for signal, r in zip(state.signal.tolist(), self.rows, strict=True):
             assert math.isnan(signal) if r["s"] is None else signal == r["s"]

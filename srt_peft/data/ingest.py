@@ -27,15 +27,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data import pool as pools
+from srt_peft.data import pool as pools, supersedes
 from srt_peft.data.pool import Pool
-from srt_peft.data.sources import Source, documents_of, fail, sources_of
+from srt_peft.data.reading import fail
+from srt_peft.data.register import Register, others
+from srt_peft.data.sources import Source, Wanted, documents_of, sources_of
 from srt_peft.data.tokenise import Plan, batches_of, plan_of, tokenised
 from srt_peft.errors import LockedError, SRTError, StateError
 from srt_peft.review.files import Array, Columns, Lock, sync
 from srt_peft.review.rows import IDENTITY_BYTES
 
-VERSION = 1
+VERSION = 2
 """Of what a text becomes: a change to cutting, marks or hold-out raises it, and so misses the cache."""
 
 FEW = 20
@@ -70,6 +72,9 @@ def ingest(
     tokenizer: Any,
     *,
     text_column: str = "text",
+    source_column: str | None = None,
+    id_column: str = "id",
+    supersedes_column: str | None = None,
     format: str = "text",  # noqa: A002 - the recipe's name for it
     max_length: int = 2048,
     holdout: float = 0.01,
@@ -82,25 +87,29 @@ def ingest(
     `source` is a path, a hub name (`org/name`, or `org/name:config`), or a list of these and of
     {path, source, limit}. An empty list is no text at all, and gives empty pools. A null in a text column is an empty
     document. Documents are held out by a hash of their content, so that the choice outlives the corpus's growth.
+
+    `source_column` says which source each row is from, where that is not the one that it was found in; `__file__` makes
+    every file a source of its own. What a row supersedes is kept beside the pools, where `supersedes.read` finds it.
     """
     plan = plan_of(tokenizer, format, max_length, holdout, workers)
-    root = Path(cache if cache is not None else os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
+    root = home(cache)
     column = "messages" if format == "chat" and text_column == "text" else text_column
+    wanted = Wanted(column, source_column, id_column, supersedes_column)
     sources = sources_of(source, root, format)
-    key = _key(sources, plan, column, holdout)
+    key = _key(sources, plan, wanted, holdout)
     target = root / "pools" / key
     found = _open(target)
     if found is not None:
         return found
     try:
-        with _staged(target.parent) as staged:
-            documents = documents_of(sources, column, format)
+        with workplace(target.parent) as staged:
+            names = list(dict.fromkeys(s.name for s in sources))
+            register = Register([] if source_column else names, supersedes_column)
+            documents = register.watch(documents_of(sources, wanted, format))
             with _bar(sources, progress=progress) as advance:
                 columns, hashes = _spool(staged, tokenised(batches_of(documents, plan, advance), plan, workers))
-            names = list(dict.fromkeys(s.name for s in sources))
             train, held_out, report = _divide(columns, hashes, holdout, names)
-            for name, rows in (("train", train), ("held_out", held_out)):
-                pools.write(staged / "whole" / name, columns, rows, names, {"key": key, "report": asdict(report)})
+            _write(staged / "whole", columns, {"train": train, "held_out": held_out}, register, key, report)
             sync(staged / "whole")
             try:
                 (staged / "whole").rename(target)
@@ -118,12 +127,37 @@ def ingest(
     return found
 
 
+def home(cache: str | Path | None = None) -> Path:
+    """Where all that is derived from a text is kept."""
+    return Path(cache if cache is not None else os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
+
+
+def _write(
+    whole: Path, columns: Columns, rows: dict[str, NDArray[np.int64]], register: Register, key: str, report: Report
+) -> None:
+    """The pools of these rows, and beside them what their documents supersede."""
+    about: dict[str, Any] = {"key": key, "report": asdict(report), "ids": register.ids}
+    columns = {**columns, "source": register.source[columns["document"]], "key": register.key[columns["document"]]}
+    if register.supersedes is not None:
+        raw = supersedes.dumped(register.pairs)
+        about["supersedes"] = {"hash": supersedes.digest(raw), "seen": register.seen, "lacking": register.lacking}
+    for name, chosen_rows in rows.items():
+        columns["known"] = others(register.key, columns["document"][chosen_rows])
+        pools.write(whole / name, columns, chosen_rows, register.names, about)
+    if register.supersedes is not None:
+        with (whole / supersedes.FILE).open("xb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def _open(target: Path) -> Ingested | None:
     """The pools of an earlier run, or None; what is damaged is only a cache, and is made anew."""
     if not target.exists():
         return None
     try:
         train, held_out = Pool.open(target / "train"), Pool.open(target / "held_out")
+        supersedes.check(train)
         return Ingested(train, held_out, Report(**train.manifest["about"]["report"]))
     except (SRTError, OSError, KeyError, TypeError) as error:
         _log.warning("A cached pool cannot be used, and is made anew: %s", error)
@@ -132,7 +166,7 @@ def _open(target: Path) -> Ingested | None:
 
 
 @contextmanager
-def _staged(parent: Path) -> Iterator[Path]:
+def workplace(parent: Path) -> Iterator[Path]:
     """A folder to work in that is gone afterwards; those that a killed process left hold text, and go too."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(".staged-*"):
@@ -191,7 +225,6 @@ def _spool(folder: Path, found: Iterable[Columns]) -> tuple[Columns, NDArray[np.
         "offsets": np.cumsum(joined("length", np.zeros(1, np.int64))),
         "text_offsets": np.cumsum(joined("size", np.zeros(1, np.int64))),
         "document": joined("document", np.zeros(0, np.int64)),
-        "source": joined("source", np.zeros(0, np.int32)),
         "identity": joined("identity", np.zeros((0, IDENTITY_BYTES), np.uint8)),
         "tokens": mapped("tokens", np.int32),
         "text": mapped("text", np.uint8),
@@ -242,13 +275,13 @@ def chosen(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
 # --- the cache ----------------------------------------------------------------------------------------------
 
 
-def _key(sources: Sequence[Source], plan: Plan, column: str, holdout: float) -> str:
+def _key(sources: Sequence[Source], plan: Plan, wanted: Wanted, holdout: float) -> str:
     """A hash of all that the pools depend on."""
     told = {
         "version": [VERSION, pools.VERSION],
         "sources": [[s.name, s.limit, s.content] for s in sources],
         "tokenizer": _tokenizer_key(plan),
-        "options": [column, plan.chat, plan.max_length, float(holdout), sys.byteorder],
+        "options": [list(wanted), plan.chat, plan.max_length, float(holdout), sys.byteorder],
     }
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 

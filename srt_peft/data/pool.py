@@ -11,11 +11,14 @@ document      i8      n         which document of its ingest it was cut from, co
 tokens        i4      T         the token ids of all examples
 source        i4      n         an index into the manifest's list of source names
 identity      u1      n × 16    BLAKE2b-128 of its text
+key           u1      n × 16    BLAKE2b-128 of what its document is called; zeros where it is called nothing
+known         u1      k × 16    the keys of the ingest's other documents: held out, double, or empty; sorted
 text          u1      bytes     the texts, UTF-8
 
 The identity is that of the text and not of the tokens: state follows an example to another row, another pool
-and another tokenizer. The fingerprint is over identities, lengths and tokens, in order: two pools that have the
-same one train alike.
+and another tokenizer. The key is that of a whole document: all examples that were cut from it share it, and so do two
+documents that are called the same. The fingerprint is over identities, lengths and tokens, in order: two pools that
+have the same one train alike.
 
 A pool is written once, beside its place, flushed, and renamed into it; nothing ever writes to it again. A folder
 that exists is whole. A reader trusts nothing: the manifest carries a check of itself, the header must be the very
@@ -42,7 +45,7 @@ from srt_peft.review.files import Columns, Layout
 from srt_peft.review.rows import IDENTITY_BYTES
 
 FORMAT = "srt_peft pool"
-VERSION = 1
+VERSION = 2
 MANIFEST = "pool.json"
 COLUMNS = "examples.safetensors"
 _AGAIN = "Delete the folder and ingest the text again."
@@ -53,7 +56,12 @@ def identity_of(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=IDENTITY_BYTES).digest()
 
 
-def layout(examples: int, tokens: int, text: int) -> Layout:
+def key_of(name: str | None) -> bytes:
+    """The key of a document that is called so; zeros for one that is called nothing."""
+    return bytes(IDENTITY_BYTES) if not name else blake2b(name.encode(), digest_size=IDENTITY_BYTES).digest()
+
+
+def layout(examples: int, tokens: int, text: int, known: int) -> Layout:
     """The columns of a pool of that size. Wide columns come first, so that each is aligned."""
     table = {
         "offsets": ("<i8", (examples + 1,)),
@@ -62,6 +70,8 @@ def layout(examples: int, tokens: int, text: int) -> Layout:
         "tokens": ("<i4", (tokens,)),
         "source": ("<i4", (examples,)),
         "identity": ("<u1", (examples, IDENTITY_BYTES)),
+        "key": ("<u1", (examples, IDENTITY_BYTES)),
+        "known": ("<u1", (known, IDENTITY_BYTES)),
         "text": ("<u1", (text,)),
     }
     return {name: (np.dtype(code), shape) for name, (code, shape) in table.items()}
@@ -81,7 +91,7 @@ class Pool:
         """Map a pool. `verify=False` leaves out the checksums, for one that this run has verified already."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
-        table = layout(manifest["examples"], manifest["tokens"], manifest["text_bytes"])
+        table = layout(*(manifest[name] for name in ("examples", "tokens", "text_bytes", "known")))
         _check_columns_file(folder / COLUMNS, table)
         pool = cls(folder, manifest, files.map_columns(folder / COLUMNS, table, "r"))
         if verify:
@@ -104,8 +114,9 @@ class Pool:
         document: ArrayLike | None = None,
         source: ArrayLike | None = None,
         sources: Sequence[str] = ("",),
+        ids: Sequence[str | None] | None = None,
     ) -> Pool:
-        """A pool of examples that are in memory: their token ids and their texts, row by row."""
+        """A pool of examples that are in memory, row by row: token ids, texts, and what their documents are called."""
         n = len(tokens)
         if len(texts) != n:
             raise OptionError("Pool.create", [f"{len(texts)} texts for {n} examples: expected one each"])
@@ -118,6 +129,8 @@ class Pool:
             "tokens": np.concatenate([np.zeros(0, np.int32), *rows]),
             "source": np.asarray([0] * n if source is None else source, dtype=np.int32),
             "identity": np.frombuffer(b"".join(map(identity_of, texts)), np.uint8).reshape(n, IDENTITY_BYTES),
+            "key": np.frombuffer(b"".join(map(key_of, ids or [None] * n)), np.uint8).reshape(n, IDENTITY_BYTES),
+            "known": np.zeros((0, IDENTITY_BYTES), np.uint8),
             "text": np.frombuffer(b"".join(raw), np.uint8),
         }
         return write(folder, columns, np.arange(n), sources)
@@ -146,7 +159,8 @@ class Pool:
 
     def only(self, rows: NDArray[np.int64]) -> Pool:
         """These examples alone, in this order, as a pool in memory."""
-        columns = {name: self.columns[name][rows] for name in ("document", "source", "identity")}
+        columns = {name: self.columns[name][rows] for name in ("document", "source", "identity", "key")}
+        columns["known"] = self.columns["known"]
         for offsets, flat in (("offsets", "tokens"), ("text_offsets", "text")):
             columns[offsets] = np.append(np.int64(0), np.cumsum(np.diff(self.columns[offsets])[rows]))
             columns[flat] = np.empty(columns[offsets][-1], self.columns[flat].dtype)
@@ -167,6 +181,16 @@ class Pool:
     def identity(self) -> NDArray[np.uint8]:
         """What each example is known by."""
         return self.columns["identity"]
+
+    @property
+    def key(self) -> NDArray[np.uint8]:
+        """A hash of what each example's document is called; zeros where it is called nothing."""
+        return self.columns["key"]
+
+    @property
+    def known(self) -> NDArray[np.uint8]:
+        """The keys of those documents of its ingest that have no example here."""
+        return self.columns["known"]
 
     @property
     def document(self) -> NDArray[np.int64]:
@@ -198,64 +222,6 @@ class Pool:
             broken.append("source")
         if broken:
             raise DamagedError(f"The pool in {self.folder} is damaged: {', '.join(broken)} cannot be. {_AGAIN}")
-
-
-class Corpus:
-    """An old pool and a new one as one id space: ids 0..n_old-1 are old, the rest are new."""
-
-    def __init__(self, old: Pool, new: Pool) -> None:
-        self.old, self.new = old, new
-        self.n_old = len(old)
-        self.lengths: NDArray[np.int64] = np.concatenate([old.lengths, new.lengths])
-        """How many tokens each example has: in memory, as every draw asks for them."""
-
-    def __len__(self) -> int:
-        return len(self.old) + len(self.new)
-
-    def __getitem__(self, i: int) -> NDArray[np.int32]:
-        pool, row = self._place(i)
-        return pool[row]
-
-    def text(self, i: int) -> str:
-        """The text that example i was tokenised from."""
-        pool, row = self._place(i)
-        return pool.text(row)
-
-    def _place(self, i: int) -> tuple[Pool, int]:
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"example {i} is not in the corpus of {self.n_old} old and {len(self.new)} new examples")
-        row = int(i) % len(self)
-        return (self.old, row) if row < self.n_old else (self.new, row - self.n_old)
-
-    @property
-    def identity(self) -> NDArray[np.uint8]:
-        """What each example is known by, as the review state keeps it; a copy."""
-        return np.concatenate([self.old.identity, self.new.identity])
-
-    def shared(self) -> int:
-        """How many new examples have the same text as an old one."""
-        return int(_known(self.new, self.old).sum())
-
-    def unseen(self, held_out: Pool) -> Pool:
-        """Those of a held-out pool that neither pool trains on, word for word.
-
-        Documents are held out by their content. One that was revised between two snapshots is held out of the one,
-        and trained on in the other; most of its examples may be the same.
-        """
-        seen = _known(held_out, self.old) | _known(held_out, self.new)
-        return held_out.only(np.flatnonzero(~seen)) if seen.any() else held_out
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash over both pools, in order."""
-        return blake2b(f"{self.old.fingerprint} {self.new.fingerprint}".encode(), digest_size=16).hexdigest()
-
-
-def _known(these: Pool, those: Pool) -> NDArray[np.bool_]:
-    """Which examples of a pool another one has, too; half a hash is enough, and sorts a good deal faster."""
-    mine, theirs = (np.ascontiguousarray(p.identity[:, :8]).view("<u8").ravel() for p in (these, those))
-    found: NDArray[np.bool_] = np.isin(mine, theirs)
-    return found
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -290,11 +256,13 @@ def _write_into(
     staged: Path, columns: Columns, rows: NDArray[np.int64], sources: Sequence[str], about: Mapping[str, Any] | None
 ) -> None:
     lengths, sizes = (np.diff(columns[name])[rows] for name in ("offsets", "text_offsets"))
-    table = layout(rows.size, int(lengths.sum()), int(sizes.sum()))
+    known = columns["known"]
+    table = layout(rows.size, int(lengths.sum()), int(sizes.sum()), len(known))
     files.allocate(staged / COLUMNS, table)
     out = files.map_columns(staged / COLUMNS, table, "r+")
-    for name in ("document", "source", "identity"):
+    for name in ("document", "source", "identity", "key"):
         out[name][:] = columns[name][rows]
+    out["known"][:] = known
     for offsets, flat, each in (("offsets", "tokens", lengths), ("text_offsets", "text", sizes)):
         np.cumsum(each, out=out[offsets][1:])
         _gather(out[flat], columns[flat], columns[offsets], rows)
@@ -304,6 +272,7 @@ def _write_into(
         "examples": int(rows.size),
         "tokens": int(out["tokens"].size),
         "text_bytes": int(out["text"].size),
+        "known": len(known),
         "documents": int(np.unique(out["document"]).size),
         "sources": list(sources),
         "fingerprint": _fingerprint(out),
@@ -356,6 +325,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "examples": _count,
     "tokens": _count,
     "text_bytes": _count,
+    "known": _count,
     "documents": _count,
     "sources": lambda v: isinstance(v, list) and all(isinstance(name, str) for name in v),
     "fingerprint": lambda v: isinstance(v, str),

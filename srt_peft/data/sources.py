@@ -1,30 +1,38 @@
-"""Where text comes from: what a source is, which files it has, and the documents read from them.
+"""Where text comes from: what a source is, which files it has, and the documents that its rows are.
 
 Documents come from text and Markdown files (one file is one document), JSONL, JSON, CSV, Parquet, folders of these,
 what `datasets` saved to disk, or the hub. `datasets` and the hub are made to keep their caches under our own, so that
-all that was derived from a text can be found, and erased.
+all that was derived from a text can be found, and erased. What is in a file is read in `reading`.
 
-A fault names the file and the line or row that it is in: whoever brings a large corpus must be able to mend it.
+A document is called by its row's id, or, where it is a text file, by that file's path from its source's folder on.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import json
 import logging
-import zlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from srt_peft.data.reading import (
+    KINDS,
+    PLACE,
+    PLAIN,
+    READERS,
+    Absent,
+    Column,
+    fail,
+    kind_of,
+    lacks,
+    reading,
+    rows_held,
+    rows_of,
+    word_of,
+)
 from srt_peft.errors import OptionError, did_you_mean
-
-PLACE = "the corpus"
-"""What a fault in a source is said to be in."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +45,9 @@ class Source(NamedTuple):
     files: tuple[Path, ...]
     rows: Any
     content: str
-    """A hash of all its bytes."""
+    """The hashes of all its bytes, and what its files are called."""
+    folder: Path
+    """What its files are called from."""
 
 
 def sources_of(source: Any, root: Path, format: str) -> list[Source]:  # noqa: A002
@@ -68,7 +78,7 @@ def absent(paths: Iterable[str]) -> list[str]:
     found = []
     for given in dict.fromkeys(paths):
         path = Path(given).expanduser()
-        if _looks_like_a_path(given, path) and not path.exists() and not path.is_symlink():
+        if looks_like_a_path(given, path) and not path.exists() and not path.is_symlink():
             near = did_you_mean(path.name, (p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
             found.append(f"{given} does not exist{near}: expected a file, a folder, or a dataset's name on the hub")
     return found
@@ -85,7 +95,8 @@ def _source(given: str, name: str | None, limit: int | None, root: Path, format:
         for fault in absent([given]):
             fail(fault)
         rows = _from_hub(given, root)
-        return Source(name, limit, (), rows, f"hub {rows._fingerprint}")  # noqa: SLF001 - a hash of all it came from
+        content = f"hub {rows._fingerprint}"  # noqa: SLF001 - a hash of all it came from
+        return Source(name, limit, (), rows, content, path)
     rows = None
     if path.is_dir():
         # A link that leads nowhere is kept, to be told when it is read: its text would be missing without a word.
@@ -98,21 +109,22 @@ def _source(given: str, name: str | None, limit: int | None, root: Path, format:
             hashed = files = _readable_of(path, files)
     else:
         hashed = files = [path]
-        if _kind(path) not in _READERS:
-            near = did_you_mean(path.suffix, _READERS)
-            fail(f"{given} is of an unknown kind{near}: expected {_KINDS}, perhaps with .gz. Rename or convert it")
+        if kind_of(path) not in READERS:
+            near = did_you_mean(path.suffix, READERS)
+            fail(f"{given} is of an unknown kind{near}: expected {KINDS}, perhaps with .gz. Rename or convert it")
         if path.exists() and not path.is_file():  # to read from a pipe is to wait for ever, or to read it once
             fail(f"{given} is neither a file nor a folder: expected one of them. Write what it gives to a file")
     for file in files:
-        if format == "chat" and _kind(file) in {".txt", ".md", ".csv"}:
+        if format == "chat" and kind_of(file) in {".txt", ".md", ".csv"}:
             fail(f"{file} cannot hold chats: format 'chat' expects rows with messages, as JSONL and Parquet have them")
-    content = [f"{_kind(file)} {_digest(file)}" for file in hashed]
-    return Source(name, limit, tuple(files), rows, "\n".join(content))
+    folder = path if path.is_dir() else path.parent
+    content = "\n".join(f"{kind_of(file)} {_digest(file)} {_called(file, folder)}" for file in hashed)
+    return Source(name, limit, tuple(files), rows, content, folder)
 
 
-def _looks_like_a_path(given: str, path: Path) -> bool:
+def looks_like_a_path(given: str, path: Path) -> bool:
     """Hub names are `name` or `org/name`, and no data file's extension ends them."""
-    return _kind(path) in _READERS or given.startswith((".", "/", "~")) or given.count("/") > 1 or "\\" in given
+    return kind_of(path) in READERS or given.startswith((".", "/", "~")) or given.count("/") > 1 or "\\" in given
 
 
 def _hidden(path: Path, folder: Path) -> bool:
@@ -120,21 +132,17 @@ def _hidden(path: Path, folder: Path) -> bool:
 
 
 def _readable_of(folder: Path, files: Sequence[Path]) -> list[Path]:
-    readable = [file for file in files if _kind(file) in _READERS]
+    readable = [file for file in files if kind_of(file) in READERS]
     if not readable:
         what = f"only {files[0].name} and the like" if files else "nothing"
-        fail(f"{folder} holds {what}: expected a folder with files in it of the kinds {_KINDS}")
+        fail(f"{folder} holds {what}: expected a folder with files in it of the kinds {KINDS}")
     if len(readable) < len(files):
         _log.warning("%d files in %s are of unknown kinds, and left out", len(files) - len(readable), folder)
     return readable
 
 
-def _kind(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-
-
 def _digest(path: Path) -> str:
-    with _reading(path), path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -177,182 +185,91 @@ def _one_split(found: Any, what: str) -> Any:
     return found["train"] if "train" in found else next(iter(found.values()))
 
 
-# --- reading ------------------------------------------------------------------------------------------------
+# --- documents ----------------------------------------------------------------------------------------------
+
+BY_FILE = "__file__"
+"""Instead of a column: every file is a source of its own, called by its path from its source's folder on."""
+
+
+class Wanted(NamedTuple):
+    """The columns that are read, by what they are for."""
+
+    text: str
+    source: str | None = None
+    id: str | None = None
+    supersedes: str | None = None
+
+    def columns(self) -> dict[str, Column]:
+        """What is asked for of each row; which source it is from may be left out, by a row and not by all of them."""
+        asked = {"text": Column(self.text, "Name the column with text_column")}
+        if self.source not in (None, BY_FILE):
+            asked["source"] = Column(str(self.source), _NAME_SOURCE, sparse=True)
+        for name in ("id", "supersedes"):
+            if (column := getattr(self, name)) is not None:
+                asked[name] = Column(column)
+        return asked
+
+
+_NAME_SOURCE = "Name the column with source_column"
 
 
 class Document(NamedTuple):
-    """A text, or the messages of a chat, and where it was found."""
+    """A text, or the messages of a chat, where it was found, and what it is called."""
 
-    source: int
+    source: str
     content: Any
     where: str
+    id: str | None = None
+    supersedes: Any = None
+    """What stood in that column: `Absent` where there is none."""
 
 
-def documents_of(sources: Sequence[Source], column: str, format: str) -> Iterator[Document]:  # noqa: A002
+def documents_of(sources: Sequence[Source], wanted: Wanted, format: str) -> Iterator[Document]:  # noqa: A002
     """All documents, in order, each checked to be what the format expects."""
-    index = {name: i for i, name in enumerate(dict.fromkeys(s.name for s in sources))}
+    columns = wanted.columns()
     for source in sources:
-        if source.rows is not None:
-            found: Iterator[tuple[Any, str]] = _rows(source, column)
-        else:
-            found = chain.from_iterable(_read(path, column) for path in source.files)
-        for value, where in islice(found, source.limit):
-            yield Document(index[source.name], CHECKS[format](value, column, where), where)
+        lacking, somewhere = "", False
+        for values, where, file in islice(_rows(source, list(columns.values())), source.limit):
+            cells = dict(zip(columns, values, strict=True))
+            content = CHECKS[format](cells["text"], wanted.text, where)
+            found = cells.get("source")
+            if not isinstance(found, Absent):
+                somewhere = True
+            elif not lacking and found.known:
+                lacking = lacks(where, str(wanted.source), found.known, _NAME_SOURCE)
+            own = file if file is not None and wanted.source == BY_FILE else source.name
+            deck = _word(cells, "source", wanted.source, where) or own
+            name = file if file is not None and kind_of(Path(file)) in PLAIN else _word(cells, "id", wanted.id, where)
+            yield Document(deck, content, where, name, cells.get("supersedes"))
+        if lacking and not somewhere:
+            fail(lacking)
 
 
-def fail(fault: str) -> None:
-    """Refuse the corpus."""
-    raise OptionError(PLACE, [fault])
+def _rows(source: Source, columns: Sequence[Column]) -> Iterator[tuple[list[Any], str, str | None]]:
+    """The rows of a source, and the name of the file that each is in, from the source's folder on."""
+    if source.rows is not None:
+        for values, where in rows_held(source.rows, source.name, columns):
+            yield values, where, None
+    for path in source.files:
+        name = _called(path, source.folder)
+        for values, where in rows_of(path, columns):
+            yield values, where, name
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Have a file that cannot be read told by name, and apart from one of ours that cannot be written."""
+def _called(path: Path, folder: Path) -> str:
+    """A file's name from the folder on, the same on every system and whatever its bytes."""
+    return os.fsencode(path.relative_to(folder).as_posix()).decode(errors="replace")
+
+
+def _word(cells: Mapping[str, Any], role: str, column: str | None, where: str) -> str | None:
+    value = cells.get(role)
+    if isinstance(value, Absent):
+        return None
     try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError(
-            PLACE, [f"{path} cannot be read ({reason}): expected a whole file that you may read"]
-        ) from error
-
-
-def _read(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    with _reading(path):
-        yield from _READERS[_kind(path)](path, column)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _decode(raw: bytes, path: Path, offset: int = 0) -> str:
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        where = f"byte 0x{raw[error.start]:02x} at offset {offset + error.start}"
-        theirs = "UTF-16" if offset == 0 and raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "LATIN1"
-        fault = f"{path} is not UTF-8: {where}. Convert it, such as with iconv -f {theirs} -t UTF-8"
+        return word_of(value)
+    except (TypeError, ValueError):
+        fault = f"{where}: {column!r} is {value!r:.60}, a {type(value).__name__}: expected text, a number or null"
         raise OptionError(PLACE, [fault]) from None
-    if "\0" in text:  # a file that a crash left unwritten is all zeros; a binary one and UTF-16 have many
-        at = offset + raw.index(b"\0")
-        fail(f"{path} is no text: byte 0x00 at offset {at}. Bring it again, or convert it, if it is UTF-16 or binary")
-    return text if offset else text.removeprefix("\ufeff")
-
-
-def _text(path: Path, column: str) -> Iterator[tuple[Any, str]]:  # noqa: ARG001 - one face for all readers
-    with _opened(path) as file:
-        yield _decode(file.read(), path), str(path)
-
-
-def _json_lines(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    offset = 0
-    with _opened(path) as file:
-        for number, raw in enumerate(file, 1):
-            line, where = _decode(raw, path, offset), f"{path}, line {number}"
-            offset += len(raw)
-            if line.strip():
-                yield _cell(_parsed(line, where, "a JSON object on each line"), column, where), where
-
-
-def _json(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    """A list of objects; or JSON lines, which often go by this name."""
-    with _opened(path) as file:
-        raw = file.read()
-    if not raw.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        yield from _json_lines(path, column)
-        return
-    for number, row in enumerate(_parsed(_decode(raw, path), str(path), "a list of JSON objects"), 1):
-        where = f"{path}, item {number}"
-        yield _cell(row, column, where), where
-
-
-def _parsed(text: str, where: str, expected: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise OptionError(PLACE, [f"{where} is not JSON ({error}): expected {expected}"]) from None
-
-
-def _cell(row: Any, column: str, where: str) -> Any:
-    if not isinstance(row, dict):
-        fail(f"{where} is a {type(row).__name__}: expected a JSON object with a column {column!r}")
-    _has_column(column, row, where)
-    return row[column]
-
-
-def _has_column(column: str, columns: Iterable[str], where: str) -> None:
-    known = list(columns)
-    if column not in known:
-        fail(
-            f"{where} has no column {column!r}{did_you_mean(column, known)}: it has {', '.join(known) or 'none'}. "
-            "Name the column with text_column"
-        )
-
-
-def _csv(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    offset = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal offset
-        with _opened(path) as file:
-            for raw in file:
-                yield _decode(raw, path, offset)
-                offset += len(raw)
-
-    limit = csv.field_size_limit(2**31 - 1)  # a document may be longer than the 128 KiB that csv allows a cell
-    try:
-        rows = csv.reader(lines(), strict=True)
-        names = next(rows, [])
-        _has_column(column, names, str(path))
-        at = names.index(column)
-        for row in rows:
-            where = f"{path}, line {rows.line_num}"
-            if row and len(row) <= at:
-                fail(f"{where} has {len(row)} cells, and the header {len(names)}: expected a cell for {column!r}")
-            if row:
-                yield row[at], where
-    except csv.Error as error:
-        raise OptionError(PLACE, [f"{path}, line {rows.line_num} is not CSV ({error}): quote what needs it"]) from error
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _parquet(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - 0.2 s
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    try:
-        with pq.ParquetFile(path) as file:
-            _has_column(column, file.schema_arrow.names, str(path))
-            row = 0
-            for batch in file.iter_batches(columns=[column], batch_size=1024):
-                for value in batch.column(0).to_pylist():
-                    yield value, f"{path}, row {row}"
-                    row += 1
-    except pa.ArrowException as error:
-        raise OptionError(PLACE, [f"{path} is not a whole Parquet file ({error}): write it again"]) from error
-
-
-def _rows(source: Source, column: str) -> Iterator[tuple[Any, str]]:
-    _has_column(column, source.rows.column_names, source.name)
-    row = 0
-    for table in source.rows.select_columns([column]).with_format("arrow").iter(1024):
-        for value in table.column(0).to_pylist():
-            yield value, f"{source.name}, row {row}"
-            row += 1
-
-
-_READERS = {
-    ".txt": _text,
-    ".md": _text,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
-_KINDS = ", ".join(_READERS)
 
 
 def _plain(value: Any, column: str, where: str) -> str:

@@ -27,7 +27,8 @@ import numpy as np
 
 from srt_peft.data import pool as pools
 from srt_peft.data.cutting import Coded, fitted, sections
-from srt_peft.data.sources import CHECKS, PLACE, Document, fail
+from srt_peft.data.reading import PLACE, fail
+from srt_peft.data.sources import CHECKS, Document
 from srt_peft.errors import OptionError, StateError, did_you_mean
 from srt_peft.review.files import Columns
 from srt_peft.review.rows import IDENTITY_BYTES
@@ -81,7 +82,6 @@ class Section(NamedTuple):
     """A part of a document, as the processes get it."""
 
     document: int
-    source: int
     hash: int
     """Of the whole document's content: it decides whether the document is held out."""
     content: Any
@@ -115,12 +115,13 @@ def batches_of(documents: Iterable[Document], plan: Plan, advance: Any) -> Itera
     batch: list[Section] = []
     size = 0
     width = max(1 << 16, 256 * plan.max_length)
-    for number, (source, content, where) in enumerate(documents):
+    for number, document in enumerate(documents):
+        content = document.content
         text = json.dumps(content, sort_keys=True) if plan.chat else content
         hashed = int.from_bytes(hashlib.blake2b(text.strip().encode(), digest_size=8).digest(), "little")
         parts = list(sections(content, width)) if not plan.chat else [content]
         for i, part in enumerate(parts or [""]):
-            batch.append(Section(number, source, hashed, part, i == len(parts) - 1, where))
+            batch.append(Section(number, hashed, part, i == len(parts) - 1, document.where))
             size += len(text) // max(len(parts), 1) + 1
             if size >= _BATCH:
                 yield batch
@@ -153,7 +154,6 @@ def tokenise(plan: Plan, batch: Sequence[Section]) -> Columns | str:
         "length": np.fromiter(map(len, ids), np.int64, len(ids)),
         "size": np.fromiter(map(len, raw), np.int64, len(raw)),
         "document": np.asarray([s.document for s in batch], np.int64)[pick],
-        "source": np.asarray([s.source for s in batch], np.int32)[pick],
         "tokens": np.fromiter(chain.from_iterable(ids), np.int32),
         "text": np.frombuffer(b"".join(raw), np.uint8),
         "identity": np.frombuffer(b"".join(map(pools.identity_of, texts)), np.uint8).reshape(-1, IDENTITY_BYTES),

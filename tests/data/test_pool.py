@@ -169,7 +169,7 @@ def forged(folder, **changes):
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"version": 2}, VersionError, r"format version 2; this srt-peft reads version 1\. Ingest the text again"),
+        ({"version": 1}, VersionError, r"format version 1; this srt-peft reads version 2\. Ingest the text again"),
         ({"format": "srt_peft review state"}, DamagedError, "describes 'srt_peft review state', not 'srt_peft pool'"),
         ({"examples": 2}, DamagedError, "it is not that pool's"),
         ({"tokens": 9}, DamagedError, "it is truncated"),

@@ -3,6 +3,7 @@
     SRTError
     ├── OptionError      a setting that cannot be           (a ValueError, too;   exit code 2)
     ├── ProtocolError    draw and review out of step        (a RuntimeError, too; exit code 1)
+    ├── DivergedError    a gradient that is no number                           (exit code 1)
     └── StateError       a state or a log on disk that cannot be used           (exit code 1)
         ├── DamagedError   truncated, altered, incomplete, or never one of ours
         ├── VersionError   written in a format that this version does not read
@@ -38,6 +39,14 @@ class OptionError(SRTError, ValueError):
 
 class ProtocolError(SRTError, RuntimeError):
     """`draw()` and `review()` were called out of step, or with each other's ids."""
+
+
+class DivergedError(SRTError):
+    """Training has left the numbers: the same run would do so again. `fact` is what happened, without the remedy."""
+
+    def __init__(self, fact: str, remedy: str = "") -> None:
+        self.fact = fact
+        super().__init__(f"{fact} {remedy}".rstrip())
 
 
 class StateError(SRTError):

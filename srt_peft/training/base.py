@@ -57,8 +57,19 @@ def fingerprint(base: str, revision: str | None) -> str:
     folder = Path(base)
     if not folder.is_dir():
         return str(getattr(config_of(base, revision), "_commit_hash", None) or revision)
+    return _digest(sorted([folder / "config.json", *folder.glob("*.safetensors")]))
+
+
+def adapter_fingerprint(adapter: str) -> str:
+    """What tells the weights of an adapter apart from others: those that an update begins from."""
+    folder = adapter_folder(adapter)
+    return _digest([folder / name for name in _ADAPTER])
+
+
+def _digest(paths: list[Path]) -> str:
+    """Of the ends and sizes of these files."""
     digest = blake2b(digest_size=16)
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+    for path in paths:
         size = path.stat().st_size
         with path.open("rb") as file:  # whole, it would take minutes; and a header and a tail do not agree by chance
             head = file.read(_ENDS)

@@ -23,6 +23,7 @@ from srt_peft.review.log import _HEAD_BYTES, RECORD
 from srt_peft.training import checkpoint
 
 RECIPE, METRICS, REVIEW, POOLS = "recipe.yaml", "metrics.jsonl", "review", "pools"
+DECKS, SUMMARY = "decks.json", "summary.json"
 
 
 def claim(folder: Path, *, resume: bool) -> Path | None:

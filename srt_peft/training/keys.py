@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.review.kinds import SCHEDULERS
-from srt_peft.review.options import RULES, Options
+from srt_peft.review.options import ORDERS, RULES, Options
 
 DTYPES = ("bfloat16", "float32")  # float16 would need its loss scaled, which the loop does not do
 ATTENTION = ("sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -104,6 +104,18 @@ def _option(name: str, default: Any = MISSING) -> Any:
     return _key(_where(RULES[name][0]), RULES[name][1], getattr(Options, name) if default is MISSING else default)
 
 
+def _preset(name: str) -> Any:
+    """A setting that the preset decides, as `srt_peft.training.preset` says, where it is null."""
+    rule = _where(RULES[name][0], read=lambda v: "off" if v is False else _number(v))  # which YAML 1.1 takes off for
+    return _key(_or(None, rule), f"{RULES[name][1]}; or null, as the preset says", None)
+
+
+def _order(names: str, holds: Iterable[str]) -> Any:
+    known = tuple(holds)
+    rule = _where(lambda v: isinstance(v, str) and v in known)
+    return _key(_or(None, rule), f"{names}; or null, as the preset says", None)
+
+
 # --- the keys -----------------------------------------------------------------------------------------------------
 
 _NUMERICS = "it changes how the same numbers are computed, not which"
@@ -175,45 +187,70 @@ class Data:
     old: tuple[Source, ...] = _key(_sources, f"what to retain: {_SOURCE}; null if there is nothing")
     new: tuple[Source, ...] = _key(_where(bool, _sources), f"what to learn: {_SOURCE}")
     text_column: str = _key(_text, "a column's name", "text")
+    source_column: str | None = _key(
+        _or(None, _text), "a column's name, '__file__' to make each file a source, or null", None
+    )
+    id_column: str = _key(_text, "a column's name; it is read where it is there", "id")
     format: str = _one_of(("text", "chat"), "text")
     max_length: int = _key(_whole(4), "the most tokens of an example, a whole number, 4 or more", 2048)
     packing: bool = _key(_flag, "true or false", default=True, free="draws and each example's NLL are the same")
     holdout: float = _key(_real(lambda v: 0 <= v < 1), "the share held out for evaluation, from 0 to below 1", 0.01)
-    supersedes: None = _key(_where(lambda v: v is None), f"null: {_LATER}", None)
+    supersedes: str | None = _key(
+        _or(None, _text), "a column of data.new, the path of a map with rows of {new: ID, old: IDS}, or null", None,
+        free="a map may be moved; what it says is compared",
+    )  # fmt: skip
+    clusters: int | None = _key(
+        _or(None, _whole(2, 1000)), "how many clusters stand for sources, a whole number from 2 to 1000, or null", None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolReview:
-    """How one pool is drawn from."""
+class OldReview:
+    """How the old pool is drawn from, and whether it is asked before it is studied."""
 
-    order: str = _key(
-        _where(lambda v: isinstance(v, str) and RULES["order"][0](v)), "'uniform', 'overdue' or 'epoch'", Options.order
-    )
+    order: str | None = _order("'uniform', 'overdue', 'epoch' or 'rounds'", ORDERS[:4])
+    quiz: int | None = _preset("quiz")
+    quiz_every: int = _option("quiz_every")
+    quiz_tokens: int | None = _option("quiz_tokens")
+    explore: float = _option("explore")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewReview:
+    """How the new pool is drawn from."""
+
+    order: str | None = _order("'uniform', 'overdue', 'epoch', 'rounds' or 'intake'", ORDERS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """The scheduler and its options, all explicit. In YAML, `order: NAME` sets the order of both pools."""
+    """The scheduler and its options; what is null is as the preset says. `order: NAME` sets that of both pools."""
 
     scheduler: str = _one_of(SCHEDULERS, "srt")
-    preset: str = _key(
-        _where(lambda v: v == "paper"), f"'paper'; as for 'auto', {_LATER}", "paper", free="its options are compared"
-    )
+    preset: str = _one_of(("auto", "paper"), "auto", free="the options that it stands for are compared")
+    retention: str = _one_of(("normal", "high"), "normal", free="the options that it stands for are compared")
     old_fraction: float = _option("old_fraction")
-    stagger: int = _option("stagger")
+    stagger: int | None = _preset("stagger")
     initial_ease: float = _option("initial_ease")
     min_ease: float = _option("min_ease")
-    recall: str = _option("recall")
+    recall: str | None = _preset("recall")
+    reference: str | None = _preset("reference")
+    reference_sample: int | None = _key(
+        _or(None, _whole(1)),
+        "how many examples of each deck the base scores, a whole number, 1 or more, or null for all of them", None,
+    )  # fmt: skip
     thresholds: tuple[float, ...] | None = _option("thresholds")
     alpha: float = _option("alpha")
     max_interval: int | None = _option("max_interval")
-    underfull: str = _option("underfull")
+    underfull: str | None = _preset("underfull")
+    decks: str | None = _preset("decks")
+    deck_floor: float = _option("deck_floor")
     counts: str | None = _key(
         _or(None, _text), "the path of a review log, whose counts 'match' draws, or null", None,
         free="a log may be moved; the counts in it are compared",
     )  # fmt: skip
-    old: PoolReview = field(default_factory=PoolReview)
-    new: PoolReview = field(default_factory=PoolReview)
+    old: OldReview = field(default_factory=OldReview)
+    new: NewReview = field(default_factory=NewReview)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,12 +316,18 @@ class Recipe:
         return made
 
     def scheduler_options(self) -> dict[str, Any]:
-        """The options for `make_scheduler`, beside the name, the pools' sizes, `batch_size`, `seed` and `counts`."""
-        review = self.review
-        old, new = review.old.order, review.new.order
+        """The options for `make_scheduler`, beside the name, the pools' sizes, `batch_size`, `seed` and `counts`.
+
+        What is left to a preset that was not resolved (see `preset`) is left out, and so is the paper's.
+        """
+        review, ours = self.review, RULES.keys() - {"old", "new", "counts", "order"}
         given = {
-            name: getattr(review, name) for name in _keys(Review) if name in RULES.keys() - {"old", "new", "counts"}
+            name: getattr(section, name)
+            for section in (review, review.old)
+            for name in _keys(type(section))
+            if name in ours and (getattr(section, name) is not None or getattr(Options, name) is None)
         }
+        old, new = (order or Options.order for order in (review.old.order, review.new.order))
         return {**given, "order": old if old == new else {"old": old, "new": new}}
 
 

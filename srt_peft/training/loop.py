@@ -18,47 +18,48 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from tqdm import tqdm
 
-from srt_peft.data.pool import Pool
 from srt_peft.data.stream import SRTDataset, Step
-from srt_peft.errors import SRTError
+from srt_peft.errors import DivergedError
 from srt_peft.review import Review
-from srt_peft.training import ranks, run
+from srt_peft.training import ranks, run, scoring
 from srt_peft.training.keys import Recipe
-from srt_peft.training.model import evaluating
 from srt_peft.training.nll import summarise, token_nll
 from srt_peft.training.progress import Metrics, Stop
 from srt_peft.training.run import Setup
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 
 Evaluate = Callable[[Setup, int], dict[str, float]]
 """From a run after so many steps to the means that its suites have found; called by the main process alone."""
 
 
 def train(
-    recipe: Recipe, *, resume: bool = False, allow_changes: bool = False, evaluate: Evaluate | None = None
+    recipe: Recipe,
+    *,
+    resume: bool = False,
+    allow_changes: bool = False,
+    evaluate: Evaluate | None = None,
+    terse: bool = False,
+    interrupts: bool = False,
 ) -> int:
-    """One update, from the recipe to the saved adapter; the exit code."""
+    """One update, from the recipe to the saved adapter; the exit code: 0 if it is finished, though asked to stop.
+
+    `terse` is for one of many (see `Setup`), and `interrupts` for one that others follow (see `Stop`).
+    """
     with ranks.begun(recipe.tracking.with_, recipe.output) as accelerator:
-        setup = run.prepare(recipe, accelerator, resume=resume, allow_changes=allow_changes)
+        setup = run.prepare(recipe, accelerator, resume=resume, allow_changes=allow_changes, terse=terse)
         if setup is None:
             return 0
         steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
         setup.say(warmup_note(recipe, steps))
         with setup.scheduler:
-            if recipe.review.scheduler == "ppl" and setup.scheduler.state.step == 0:
-                first_look(setup)
-            with Stop(tell=setup.main) as stop:
+            if setup.scheduler.state.step == 0:
+                scoring.first_passes(setup)
+            with Stop(tell=setup.main, interrupts=interrupts) as stop:
                 learn(setup, steps, stop, evaluate)
                 return run.close(setup, steps)
 
@@ -76,14 +77,15 @@ def learn(setup: Setup, steps: int, stop: Stop, evaluate: Evaluate | None) -> No
         pad=setup.tokenizer.pad_token_id,
         rank=setup.accelerator.process_index,
         ranks=setup.accelerator.num_processes,
+        score=partial(scoring.answer, setup),
     )
     every = recipe.evaluation.every
     with closing(stream), Metrics(setup, steps) as metrics:
         if every and setup.scheduler.state.step == 0:  # what is forgotten later is measured from here
             look(setup, metrics, 0, evaluate)
+        started = time.perf_counter()
         for step in stream if setup.scheduler.state.step < steps else ():
             t = step.draw.step
-            started = time.perf_counter()
             learning_rate = recipe.training.learning_rate * factor(t)
             loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
             metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
@@ -94,12 +96,13 @@ def learn(setup: Setup, steps: int, stop: Stop, evaluate: Evaluate | None) -> No
                 run.save(setup, t + 1)
             if t + 1 == steps or stopping:
                 break
+            started = time.perf_counter()  # from here on: waiting for a draw, or its quiz, is part of a step
 
 
 def look(setup: Setup, metrics: Metrics, done: int, evaluate: Evaluate | None) -> None:
     """What held-out text and the recipe's suites say after so many steps."""
     if setup.held_out:
-        metrics.held_out(done - 1, {name: held_out(setup, pool) for name, pool in setup.held_out.items()})
+        metrics.held_out(done - 1, {name: scoring.held_out(setup, pool) for name, pool in setup.held_out.items()})
     if evaluate is not None:
         metrics.scores(done - 1, evaluate)
 
@@ -122,10 +125,10 @@ def one_step(
         signals[np.searchsorted(draw.ids, host.ids.numpy())] = mean.to(torch.float64)
         total += nll.detach().double().sum()
         if i + 1 == len(step.batches):  # all of this rank is forwarded: the review runs beside the backward pass
-            reviewed = stream.review(step, _over_ranks(accelerator, signals), last=last)
+            reviewed = stream.review(step, scoring.over_ranks(setup, signals), last=last)
         (nll.sum() / step.n_targets).backward()  # type: ignore[no-untyped-call]
     if reviewed is None:
-        reviewed = stream.review(step, _over_ranks(accelerator, signals), last=last)
+        reviewed = stream.review(step, scoring.over_ranks(setup, signals), last=last)
     norm = update(setup, draw.step, learning_rate) if step.n_targets else 0.0
     loss = float(accelerator.reduce(total, "sum")) / max(step.n_targets, 1)
     return loss, norm, reviewed.result()
@@ -140,47 +143,14 @@ def update(setup: Setup, step: int, learning_rate: float) -> float:
     ranks.sum_over(setup.accelerator, [parameter.grad for parameter in parameters])
     norm = torch.nn.utils.clip_grad_norm_(parameters, setup.recipe.training.max_grad_norm)
     if not torch.isfinite(norm):
-        raise SRTError(
+        raise DivergedError(
             f"The gradient of step {step} is {float(norm)}, and would have spoiled every weight: nothing was learned "
-            f"from it, and nothing saved. Lower training.learning_rate (it was {learning_rate:.3g} here), and go on "
-            "with --resume --allow-changes from before the loss went wrong: remove the checkpoints that came later."
+            "from it, and nothing saved.",
+            f"Lower training.learning_rate (it was {learning_rate:.3g} here), and go on with --resume --allow-changes "
+            "from before the loss went wrong: remove the checkpoints that came later.",
         )
     for group in setup.optimizer.param_groups:
         group["lr"] = learning_rate
     setup.optimizer.step()
     setup.optimizer.zero_grad(set_to_none=True)
     return float(norm)
-
-
-def _over_ranks(accelerator: Accelerator, signals: torch.Tensor) -> NDArray[np.float64]:
-    """Each example's signal, from whichever rank forwarded it: the others have zeros there."""
-    whole: NDArray[np.float64] = accelerator.reduce(signals, "sum").cpu().numpy()
-    return whole
-
-
-def first_look(setup: Setup) -> None:
-    """Score every example before the first draw, forward only: `ppl` begins with what the base finds hardest."""
-    accelerator, count = setup.accelerator, len(setup.corpus)
-    setup.say(f"ppl: the base scores each of the {count:,} examples once, before the first draw.")
-    signals = torch.zeros(count, dtype=torch.float64, device=accelerator.device)
-    hidden = None if setup.main else True
-    with evaluating(setup.model), tqdm(total=count, desc="first look", unit="example", disable=hidden) as bar:
-        for batch in run.batches(setup, setup.corpus):
-            with setup.autocast():
-                nll, example = token_nll(setup.model, batch.to(accelerator.device))
-            signals[batch.ids] = summarise(nll, example, len(batch.ids))[0].double()
-            bar.update(len(batch.ids) * accelerator.num_processes)
-    setup.scheduler.prime(np.arange(count), _over_ranks(accelerator, signals))
-
-
-def held_out(setup: Setup, pool: Pool) -> float:
-    """The token-mean NLL of held-out text, which is never trained on."""
-    total = torch.zeros(2, dtype=torch.float64, device=setup.accelerator.device)
-    with evaluating(setup.model):
-        for batch in run.batches(setup, pool):
-            with setup.autocast():
-                nll, _ = token_nll(setup.model, batch.to(setup.accelerator.device))
-            total[0] += nll.double().sum()
-            total[1] += nll.numel()
-    nll_sum, count = setup.accelerator.reduce(total, "sum").tolist()
-    return float(nll_sum / max(count, 1.0))

@@ -21,16 +21,22 @@ from srt_peft.training.folder import METRICS, rewind_metrics
 from srt_peft.training.ranks import as_one
 from srt_peft.training.run import Setup
 
+MOST_DECKS = 64
+"""Of more decks than this, metrics.jsonl says nothing: a line would be longer than all the rest of it."""
+
 _BAR = "{n_fmt}/{total_fmt} |{bar:8}| {elapsed}<{remaining}{postfix}"
 _QUIET = 60.0
 """Seconds between two lines where there is no terminal for a bar."""
 
 
 class Stop:
-    """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once."""
+    """SIGINT and SIGTERM ask the run to save and leave after this step; asked twice, it is left at once.
 
-    def __init__(self, *, tell: bool) -> None:
-        self.tell = tell
+    `interrupts` is for a run that others follow: asked to stop, even in the last step or its save, none begins.
+    """
+
+    def __init__(self, *, tell: bool, interrupts: bool = False) -> None:
+        self.tell, self.interrupts = tell, interrupts
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -54,6 +60,8 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.interrupts and self.signal is not None:
+            raise KeyboardInterrupt
 
 
 class Metrics:
@@ -70,6 +78,8 @@ class Metrics:
             if self.setup.main:
                 rewind_metrics(self.setup.folder, self.begun)
                 self.file = self.path.open("a")
+        for made in self.setup.passes:
+            self._write({"step": self.begun - 1, **made})
         disable = None if self.setup.main else True
         self.bar = tqdm(
             total=self.steps, initial=self.begun, disable=disable, dynamic_ncols=True, bar_format=_BAR, smoothing=0.1
@@ -97,6 +107,8 @@ class Metrics:
             "not_finite": review.not_finite,
             "tokens": step.n_tokens,
             "seconds": round(seconds, 4),
+            **self._asked(step, review),
+            **self._decks(step),
         }
         self._write(line)
         share = draw.n_old / max(draw.ids.size, 1)
@@ -111,7 +123,21 @@ class Metrics:
             self.bar.disable and time.monotonic() - self.told > _QUIET
         ):  # no terminal, but perhaps a log that is followed
             self.told = time.monotonic()
-            self.setup.say(f"step {draw.step + 1} of {self.steps}: {told}")
+            self.setup.say(f"step {draw.step + 1} of {self.steps}: {told}", progress=True)
+
+    def _asked(self, step: Step, review: Review) -> dict[str, int]:
+        """The quiz before the step, where there is one at all."""
+        if not self.setup.scheduler.options.quiz:
+            return {}
+        return {"asked": step.draw.asked, "forward_only_tokens": step.asked_tokens, "passed": review.passed}
+
+    def _decks(self, step: Step) -> dict[str, list[float]]:
+        """How many old slots each deck got, and what it was found to have lost, in the order of decks.json."""
+        deck, forgetting = self.setup.texts.deck, self.setup.scheduler.state.forgetting
+        if forgetting is None or forgetting.size > MOST_DECKS:
+            return {}
+        slots = np.bincount(deck[step.draw.ids[: step.draw.n_old]], minlength=forgetting.size)
+        return {"slots": slots.tolist(), "forgetting": [round(f, 5) for f in forgetting.tolist()]}
 
     def held_out(self, step: int, nll: dict[str, float]) -> None:
         """Perplexity on text that is never trained on."""

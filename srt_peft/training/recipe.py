@@ -28,7 +28,7 @@ import yaml  # type: ignore[import-untyped]
 from srt_peft.errors import OptionError
 from srt_peft.review.kinds import SCHEDULERS
 from srt_peft.review.options import faults
-from srt_peft.training.keys import _FREE, PoolReview, Recipe, _keys, _plain, _read, _value
+from srt_peft.training.keys import _FREE, NewReview, Recipe, _keys, _plain, _read, _value
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
 __all__ = ["Recipe", "changed", "dump", "learning_rate_factor", "load_recipe", "steps_of", "warmup_note"]
@@ -144,12 +144,12 @@ def _spread_order(given: dict[str, Any], told: list[str]) -> None:
         return
     given["review"] = review = dict(review)
     count = len(told)
-    order = _value(_keys(PoolReview)["order"], review.pop("order"), "review.order", told)
+    order = _value(_keys(NewReview)["order"], review.pop("order"), "review.order", told)
     for pool in ("old", "new") if len(told) == count else ():
         own = review.get(pool)
         if own is None or isinstance(own, Mapping):
-            review[pool] = own = {"order": order, **(own or {})}
-            if own["order"] != order:
+            review[pool] = own = {**(own or {}), "order": (own or {}).get("order") or order}
+            if own.get("order") not in (None, order):
                 told.append(f"review.order = {order!r} and review.{pool}.order = {own['order']!r}: keep one of the two")
 
 
@@ -180,12 +180,22 @@ def _clashes(recipe: Recipe) -> list[str]:
     told.extend(
         f"review.{pool}.order = {order!r}: the scheduler {review.scheduler!r} knows {' and '.join(map(repr, orders))}"
         for pool, order in (("old", review.old.order), ("new", review.new.order))
-        if order not in orders
+        if order is not None and order not in orders
     )
+    for key, value in (("decks", review.decks), ("old.quiz", review.old.quiz)):
+        if value not in (None, 0, "off") and key.rpartition(".")[2] not in SCHEDULERS[review.scheduler].extras:
+            told.append(f"review.{key} = {value!r}: the scheduler {review.scheduler!r} knows none, expected null")
     if (review.scheduler == "match") != (review.counts is not None):
         told.append(
             f"review.counts = {review.counts!r} with review.scheduler = {review.scheduler!r}: expected the path of a "
             "review log for 'match', which draws as many old and new as that log has, and null for any other"
+        )
+    named = [{source.source for source in pool} - {None} for pool in (data.old, data.new)]
+    if data.clusters is not None and (data.source_column or max(map(len, named)) > 1):
+        told.append(
+            f"data.clusters = {data.clusters} with "
+            + (f"data.source_column = {data.source_column!r}" if data.source_column else "several named sources")
+            + ": expected null, since clusters stand for sources where none are told apart"
         )
     if training.micro_batch_tokens < data.max_length:
         told.append(

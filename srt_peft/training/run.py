@@ -5,6 +5,7 @@ recipe.yaml      as resolved                 metrics.jsonl    a line a step
 pools/           links to the tokenised examples
 review/          the live review state (state/) and the review log (log)
 checkpoints/     see `checkpoint`
+decks.json       the decks, by number         summary.json     did scheduling bind? at the end
 """
 
 from __future__ import annotations
@@ -14,34 +15,32 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
-from srt_peft.data.collate import Batch, collate, cut
-from srt_peft.data.ingest import ingest
-from srt_peft.data.pool import Corpus, Pool
-from srt_peft.data.sources import absent
-from srt_peft.data.stream import Examples
+from srt_peft.data.corpus import Corpus
+from srt_peft.data.pool import Pool
 from srt_peft.errors import OptionError
-from srt_peft.review import ReviewLog, Scheduler, load_scheduler, make_scheduler
-from srt_peft.review.options import Options, plain
-from srt_peft.training import checkpoint
-from srt_peft.training.base import check_base, check_ids, fingerprint, load_tokenizer
+from srt_peft.review import Scheduler
+from srt_peft.training import checkpoint, summary
+from srt_peft.training.base import adapter_fingerprint, check_base, check_ids, fingerprint, load_tokenizer
 from srt_peft.training.card import card
-from srt_peft.training.folder import RECIPE, check_log, claim, link_pools, replace
+from srt_peft.training.folder import DECKS, RECIPE, claim, link_pools, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.model import evaluating, load_model, make_optimizer
 from srt_peft.training.nll import packs_exactly
+from srt_peft.training.preset import resolve, told
 from srt_peft.training.ranks import as_one, available, from_main
 from srt_peft.training.recipe import changed, dump, load_recipe
 from srt_peft.training.schedule import steps_of
+from srt_peft.training.scheduled import counts_of, scheduler_of
+from srt_peft.training.texts import Texts, check_there, notes, read
 
 
 @dataclass
@@ -54,20 +53,33 @@ class Setup:
     identity: dict[str, str]
     """What a resume must find unchanged beside the recipe: the base's weights and the texts."""
     tokenizer: Any
-    corpus: Corpus
-    held_out: dict[str, Pool]
+    texts: Texts
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     scheduler: Scheduler
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    """What was scored before the first step."""
+    terse: bool = False
+    """Whether only how far it is is told: many runs of one recipe have the rest in common."""
+
+    @property
+    def corpus(self) -> Corpus:
+        """What is trained on."""
+        return self.texts.corpus
+
+    @property
+    def held_out(self) -> dict[str, Pool]:
+        """What is not, by pool."""
+        return self.texts.held_out
 
     @property
     def main(self) -> bool:
         """Whether this is the process that writes."""
         return bool(self.accelerator.is_main_process)
 
-    def say(self, line: str | None) -> None:
+    def say(self, line: str | None, *, progress: bool = False) -> None:
         """Tell the person, once."""
-        if line and self.main:
+        if line and self.main and (progress or not self.terse):
             tqdm.write(line, file=sys.stderr)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -91,7 +103,9 @@ def seed_of(seed: int, step: int, rank: int) -> int:
 # --- beginning ------------------------------------------------------------------------------------------------
 
 
-def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_changes: bool) -> Setup | None:
+def prepare(
+    recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_changes: bool, terse: bool = False
+) -> Setup | None:
     """Set a run up, or take it up where its newest whole checkpoint left it; None where there is nothing to do."""
     folder, main = Path(recipe.output), accelerator.is_main_process
     newest = None
@@ -102,16 +116,19 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
             newest = claim(folder, resume=resume)
     start = from_main(newest)
     with as_one(accelerator):
-        _check_inputs(recipe, start)
+        check_there(recipe)
+        adapter = None if start else recipe.model.adapter
+        check_base(recipe.model.base, recipe.model.revision, adapter, recipe.data.max_length)
         tokenizer = load_tokenizer(recipe.model.base, recipe.model.revision)
         if main:
-            corpus, held_out = corpora(recipe, tokenizer)
+            texts = read(recipe, tokenizer)
     with as_one(accelerator):
         if not main:  # who find in the cache what the main process has put there
-            corpus, held_out = corpora(recipe, tokenizer)
-        identity = _identity(recipe, corpus)
-        if start is not None:
-            saved = json.loads((start / "trainer" / "trainer.json").read_text())
+            texts = read(recipe, tokenizer)
+        asked, recipe, corpus = recipe, resolve(recipe, texts.sources), texts.corpus
+        saved = None if start is None else json.loads((start / "trainer" / "trainer.json").read_text())
+        identity = _identity(recipe, texts, saved and saved["identity"])
+        if saved is not None:
             _same(recipe, identity, saved, allow_changes=allow_changes)
             if saved["step"] >= steps_of(recipe, len(corpus) - corpus.n_old):
                 if main:
@@ -120,7 +137,7 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
     with as_one(accelerator):
         torch.manual_seed(recipe.training.seed)
         model, optimizer = _model(recipe, start, accelerator.device)
-        check_ids(model, tokenizer, max(pool.largest for pool in (corpus.old, corpus.new, *held_out.values())))
+        check_ids(model, tokenizer, max(pool.largest for pool in (corpus.old, corpus.new, *texts.held_out.values())))
         _check_packing(recipe, model)
         setup = Setup(
             recipe,
@@ -128,81 +145,23 @@ def prepare(recipe: Recipe, accelerator: Accelerator, *, resume: bool, allow_cha
             accelerator,
             identity,
             tokenizer,
-            corpus,
-            held_out,
+            texts,
             model,
             optimizer,
             None,  # type: ignore[arg-type]
+            terse=terse,
         )
         if start is not None:
             checkpoint.load_optimizer(optimizer, setup.names(), start / "trainer")
-        setup.scheduler = _scheduler(setup, start)
+        setup.scheduler = scheduler_of(setup, start)
         if main:
             replace(folder / RECIPE, dump(recipe))
+            replace(folder / DECKS, summary.decks(setup))
             link_pools(folder, {"old": corpus.old, "new": corpus.new})
-        setup.say("\n".join(_notes(recipe, corpus, held_out)))
+        setup.say("\n".join([*notes(recipe, texts), *told(asked, recipe)]))
         if recipe.tracking.with_:
             accelerator.init_trackers("srt_peft", config={"recipe": dump(recipe)})
     return setup
-
-
-def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
-    """The texts as this tokenizer has them: what is trained on, and what neither pool trains on, by pool."""
-    pools, held_out = {}, {}
-    for name in ("old", "new"):
-        found = ingest(
-            [asdict(source) for source in getattr(recipe.data, name)],
-            tokenizer,
-            text_column=recipe.data.text_column,
-            format=recipe.data.format,
-            max_length=recipe.data.max_length,
-            holdout=recipe.data.holdout,
-        )
-        pools[name], held_out[name] = found.train, found.held_out
-    corpus = Corpus(pools["old"], pools["new"])
-    unseen = {name: corpus.unseen(pool) for name, pool in held_out.items()}
-    return corpus, {name: pool for name, pool in unseen.items() if len(pool)}
-
-
-def _check_inputs(recipe: Recipe, start: Path | None) -> None:
-    """What can be told of texts, base and adapter before any of them is read, which may take an hour."""
-    gone = absent(source.path for source in (*recipe.data.old, *recipe.data.new))
-    if gone:
-        raise OptionError("the corpus", gone)
-    adapter = None if start else recipe.model.adapter
-    check_base(recipe.model.base, recipe.model.revision, adapter, recipe.data.max_length)
-
-
-def _notes(recipe: Recipe, corpus: Corpus, held_out: dict[str, Pool]) -> Iterator[str]:
-    """What the texts have become, and what is legal and seldom meant."""
-    shared, n_new, batch = corpus.shared(), len(corpus.new), recipe.training.batch_size
-    for name, pool in (("old", corpus.old), ("new", corpus.new)):
-        about = pool.manifest["about"]["report"]
-        left = len(held_out.get(name, ()))
-        yield (
-            f"{name}: {about['documents']:,} documents ({about['empty']:,} empty) make {len(pool):,} examples of "
-            f"{int(pool.lengths.sum()):,} tokens; {left:,} more are held out, {about['duplicates']:,} were duplicates."
-        )
-        if about["held_out"] > left:
-            yield (
-                f"{about['held_out'] - left} more were held out of data.{name}, and are trained on in the other text, "
-                "word for word: they are left out of what is measured."
-            )
-    share, replays = recipe.review.old_fraction, recipe.review.scheduler not in ("cpt", "match")
-    if corpus.n_old and share and replays and not Options(batch_size=batch, old_fraction=share).old_slots:
-        yield (
-            f"review.old_fraction = {share} of training.batch_size = {batch} is less than one example: no slot is kept "
-            "for old ones."
-        )
-    if recipe.evaluation.every and not held_out:
-        yield f"evaluation.every = {recipe.evaluation.every}: no text is held out whose perplexity could be measured."
-    if shared:
-        yield (
-            f"{shared} of {n_new} new examples are in data.old, too, word for word: each is reviewed in both pools, as "
-            "two examples. Take them out of one of the two, unless that is meant."
-        )
-    if batch > len(corpus):
-        yield f"training.batch_size = {batch} is more than the {len(corpus)} examples there are: draws are smaller."
 
 
 def _check_sizes(recipe: Recipe, accelerator: Accelerator) -> None:
@@ -232,22 +191,35 @@ def _check_packing(recipe: Recipe, model: torch.nn.Module) -> None:
             raise OptionError("the recipe", [fault])
 
 
-def _identity(recipe: Recipe, corpus: Corpus) -> dict[str, str]:
-    identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), "corpus": corpus.fingerprint}
+def _identity(recipe: Recipe, texts: Texts, saved: Mapping[str, str] | None) -> dict[str, str]:
+    """What this run is made of, beside its recipe; `saved` is what it was made of when it was begun."""
+    identity = {"base": fingerprint(recipe.model.base, recipe.model.revision), **texts.identity}
+    adapter = recipe.model.adapter
+    if adapter is not None and (saved is None or Path(adapter).is_dir()):
+        identity["adapter"] = adapter_fingerprint(adapter)
+    elif saved and "adapter" in saved:  # it need not be there any more: the checkpoint has all that it was
+        identity["adapter"] = saved["adapter"]
     if recipe.review.counts is not None:
-        counts = _counts(recipe.review.counts, steps_of(recipe, len(corpus.new)))
+        counts = counts_of(recipe.review.counts, steps_of(recipe, len(texts.corpus.new)))
         identity["counts"] = hashlib.blake2b(str(counts).encode(), digest_size=16).hexdigest()
     return identity
 
 
-_CHANGED = {"base": "other weights", "corpus": "other text, or another tokenizer", "counts": "another run's log"}
+_CHANGED = {
+    "base": "other weights",
+    "adapter": "other weights",
+    "corpus": "other text, or another tokenizer",
+    "decks": "other sources, or other clusters",
+    "supersedes": "another map of what replaces what",
+    "counts": "another run's log",
+}
 
 
 def _same(recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], *, allow_changes: bool) -> None:
     differences = changed(load_recipe(saved["recipe"]), recipe)
     differences += [
         f"the {name} is {value} now and {saved['identity'].get(name)} in the checkpoint ({_CHANGED[name]})"
-        for name, value in identity.items()
+        for name, value in {**dict.fromkeys(saved["identity"]), **identity}.items()
         if saved["identity"].get(name) != value
     ]
     if differences and not allow_changes:
@@ -280,77 +252,6 @@ def _model(recipe: Recipe, start: Path | None, device: torch.device) -> tuple[to
     )
     model.train()
     return model, optimizer
-
-
-def _scheduler(setup: Setup, start: Path | None) -> Scheduler:
-    """Every rank has the same scheduler; only the main one maps its state into the run's folder and keeps the log."""
-    review = setup.folder / "review"
-    places: dict[str, Any] = {"folder": review / "state", "log": review / "log"} if setup.main else {}
-    if start is not None:
-        if setup.main:
-            check_log(setup.folder, checkpoint.step_of(start))
-        return _as_asked(setup, load_scheduler(start / "srt_state", **places))
-    return make_scheduler(
-        setup.recipe.review.scheduler,
-        old=setup.corpus.n_old,
-        new=len(setup.corpus) - setup.corpus.n_old,
-        identity=setup.corpus.identity,
-        **_options(setup),
-        **places,
-    )
-
-
-def _options(setup: Setup) -> dict[str, Any]:
-    recipe = setup.recipe
-    options = {"batch_size": recipe.training.batch_size, "seed": recipe.training.seed, **recipe.scheduler_options()}
-    if recipe.review.counts is not None:
-        options["counts"] = _counts(recipe.review.counts, steps_of(recipe, len(setup.corpus.new)))
-    return options
-
-
-def _counts(path: str, steps: int) -> list[list[int]]:
-    """How many old and new examples another run drew at each of these steps, by its review log."""
-    with ReviewLog(path) as log:
-        first, table = log.counts()
-    if first or len(table) < steps:
-        held = f"the steps {first} to {first + len(table) - 1}" if len(table) else "no step"
-        fault = f"review.counts = {path!r} has {held}: expected all of this run's, 0 to {steps - 1}"
-        raise OptionError("the recipe", [f"{fault}; finish that run, or name the log of another"])
-    counts: list[list[int]] = table[:steps].tolist()
-    return counts
-
-
-def _as_asked(setup: Setup, saved: Scheduler) -> Scheduler:
-    """The scheduler that was saved, under the recipe's settings where `allow_changes` has let others through."""
-    name, options = setup.recipe.review.scheduler, Options(**plain(_options(setup)))
-    if not np.array_equal(saved.state.identity, setup.corpus.identity):  # type: ignore[arg-type]
-        saved.close()
-        fault = (
-            "the texts are cut into other examples than those of the checkpoint's review state, which follows them "
-            "one by one. Begin a new run with another output, and model.adapter set to the checkpoint"
-        )
-        raise OptionError("going on with this run", [fault])
-    if (saved.name, saved.options) == (name, options):
-        return saved
-    return Scheduler(name, options, saved.state, saved.log)
-
-
-# --- on the way -----------------------------------------------------------------------------------------------
-
-
-AT_ONCE = 1 << 14
-"""Examples that are cut into micro-batches at once, where all of a corpus are gone through."""
-
-
-def batches(setup: Setup, examples: Examples) -> Iterator[Batch]:
-    """All examples, each once, this rank's part of them."""
-    data, training, lengths = setup.recipe.data, setup.recipe.training, examples.lengths
-    for start in range(0, len(examples), AT_ONCE):
-        ids = np.arange(start, min(start + AT_ONCE, len(examples)))
-        tokens = [examples[i] for i in ids.tolist()]
-        micro = cut(lengths[ids].tolist(), training.micro_batch_tokens, packing=data.packing, row=data.max_length)
-        for rows in micro[setup.accelerator.process_index :: setup.accelerator.num_processes]:
-            yield collate(rows, tokens, ids, pad=setup.tokenizer.pad_token_id)
 
 
 # --- saving and ending ------------------------------------------------------------------------------------------
@@ -389,6 +290,7 @@ def close(setup: Setup, steps: int) -> int:
     newest = setup.folder / "checkpoints" / checkpoint.name_of(done)
     if not setup.main:
         return 0 if done >= steps else 1
+    summary.summarise(setup, steps)
     if done < steps:
         print(f"\nStopped after {done} of {steps} steps; everything is saved in {newest}.")
         print(f"Go on with:  srt-peft train {shlex.quote(str(setup.folder / RECIPE))} --resume")

@@ -82,7 +82,7 @@ def ours(world, output, family, corpus="varied", *overrides):
                   "gradient_checkpointing": False},
         "data": {**{pool: str(world / f"{corpus}-{pool}.jsonl") for pool in ("old", "new")}, "max_length": ROW,
                  "holdout": 0},
-        "review": {"stagger": 1},
+        "review": {"preset": "paper", "stagger": 1},
         "training": {"steps": 1, "batch_size": B, "micro_batch_tokens": 10_000, "warmup_steps": 0,
                      "schedule": "constant", "weight_decay": 0, "max_grad_norm": 1e9},
         "output": str(output),

@@ -296,6 +296,12 @@ MISTAKES = {
         2,
         ["old.jsonl, line 1 has no column 'txt' (did you mean 'text'?): it has text. Name the column with text_column"],
     ),
+    "no column of sources": (
+        asking("data.source_column=topic"),
+        2,
+        ["old.jsonl, line 1 has no column 'topic': it has text. Name the column with source_column"],
+    ),
+    "a map that is not there": (asking("data.supersedes=maps/m.jsonl"), 2, ["maps/m.jsonl does not exist: expected a"]),
     "numbers for text": (new("n.jsonl", '{"text": 3}\n'), 2, ["n.jsonl, line 1: 'text' is 3, a int: expected text"]),
     "a broken line": (
         new("n.jsonl", lambda f: good(f) + b'{"text": "x\n'),

@@ -14,10 +14,10 @@ import torch
 import transformers
 
 from srt_peft import LockedError, OptionError, ReviewState, SRTError
-from srt_peft.data.pool import Corpus, Pool
-from srt_peft.training import run as runs
+from srt_peft.data import Corpus, Pool
 from srt_peft.training.base import load_tokenizer
 from srt_peft.training.loop import train
+from srt_peft.training.texts import corpora
 from tests.data.helpers import prose
 from tests.training.test_loop import ROOT, command, logged, metrics, recipe, world  # noqa: F401 - a fixture
 
@@ -41,7 +41,7 @@ def test_held_out_text_is_trained_on_in_neither_pool(world, tmp_path, capsys):  
     """A document that was revised is held out of one snapshot and trained on in the other: its examples leave."""
     snapshots = revised(world)
     asked = recipe(world, tmp_path / "run", *snapshots, "data.holdout=0.3", "data.max_length=24", "training.steps=1")
-    corpus, held_out = runs.corpora(asked, load_tokenizer(asked.model.base))
+    corpus, held_out = corpora(asked, load_tokenizer(asked.model.base))
     trained = {row.tobytes() for row in corpus.identity}
     for pool in held_out.values():
         assert len(pool)
@@ -98,7 +98,7 @@ def test_ppl_begins_with_what_the_base_finds_hardest(world, tmp_path, packing): 
     train(recipe(world, run, *chosen, "training.steps=1", "training.learning_rate=1e-9"))
     state = ReviewState.open(run / "checkpoints/step-00000001/srt_state")
     asked = recipe(world, run)
-    corpus, _ = runs.corpora(asked, load_tokenizer(asked.model.base))
+    corpus, _ = corpora(asked, load_tokenizer(asked.model.base))
     model = transformers.AutoModelForCausalLM.from_pretrained(world / "base").eval()
     theirs = []
     with torch.no_grad():

@@ -13,9 +13,10 @@ from hypothesis import example, given, settings, strategies as st
 
 from srt_peft import OptionError, make_scheduler
 from srt_peft.review.kinds import SCHEDULERS
-from srt_peft.review.options import Options
+from srt_peft.review.options import DECKS, ORDERS, Options
 from srt_peft.training import keys as module
 from srt_peft.training.keys import ATTENTION, DTYPES, SCHEDULES, TRACKERS, Recipe, Source
+from srt_peft.training.preset import resolve
 from srt_peft.training.recipe import changed, dump, load_recipe
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
@@ -37,7 +38,7 @@ def faults_of(recipe, *overrides):
 
 
 def test_the_keys_and_their_defaults_are_the_contract():
-    """DESIGN.md section 4, key by key; the paper's values."""
+    """DESIGN.md section 4, key by key; the paper's values, and null for what a preset decides."""
     assert load().as_dict() == {
         "model": {
             "base": "b",
@@ -60,27 +61,35 @@ def test_the_keys_and_their_defaults_are_the_contract():
             "old": [{"path": "a.txt", "source": None, "limit": None}],
             "new": [{"path": "b.txt", "source": None, "limit": None}],
             "text_column": "text",
+            "source_column": None,
+            "id_column": "id",
             "format": "text",
             "max_length": 2048,
             "packing": True,
             "holdout": 0.01,
             "supersedes": None,
+            "clusters": None,
         },
         "review": {
             "scheduler": "srt",
-            "preset": "paper",
+            "preset": "auto",
+            "retention": "normal",
             "old_fraction": 0.2,
-            "stagger": 5,
+            "stagger": None,
             "initial_ease": 2.5,
             "min_ease": 1.3,
-            "recall": "absolute",
+            "recall": None,
+            "reference": None,
+            "reference_sample": None,
             "thresholds": None,
             "alpha": 1.0,
             "max_interval": None,
-            "underfull": "short",
+            "underfull": None,
+            "decks": None,
+            "deck_floor": 0.2,
             "counts": None,
-            "old": {"order": "uniform"},
-            "new": {"order": "uniform"},
+            "old": {"order": None, "quiz": None, "quiz_every": 1, "quiz_tokens": None, "explore": 0.1},
+            "new": {"order": None},
         },
         "training": {
             "steps": "one_pass",
@@ -100,7 +109,8 @@ def test_the_keys_and_their_defaults_are_the_contract():
     }
 
 
-def test_the_scheduler_of_a_bare_recipe_is_the_papers():
+def test_the_scheduler_of_an_unresolved_recipe_is_the_papers():
+    """No default below the recipe ever moves: what no preset has decided is as the paper has it."""
     recipe = load()
     sizes = {"old": 9, "new": 9, "batch_size": recipe.training.batch_size}
     made = make_scheduler(recipe.review.scheduler, **sizes, **recipe.scheduler_options())
@@ -109,7 +119,11 @@ def test_the_scheduler_of_a_bare_recipe_is_the_papers():
 
 def test_every_option_of_a_scheduler_can_be_asked_for():
     """All of `Options` but what the training section holds, and the counts of another run."""
-    assert set(load().scheduler_options()) == set(Options.__dataclass_fields__) - {"batch_size", "seed", "counts"}
+    assert set(resolve(load(), sources=1).scheduler_options()) == set(Options.__dataclass_fields__) - {
+        "batch_size",
+        "seed",
+        "counts",
+    }
 
 
 @pytest.mark.parametrize(
@@ -141,6 +155,11 @@ def test_sources_are_a_path_or_a_list():
 def test_a_number_is_read_however_it_is_written(written):
     """YAML 1.1 takes 1e-4 for text."""
     assert load(f"training.learning_rate={written}").training.learning_rate == 1e-4
+
+
+def test_off_is_a_word():
+    """YAML 1.1 takes it for false."""
+    assert load("review.decks=off").review.decks == load("review.decks='off'").review.decks == "off"
 
 
 def test_numbers_are_read_where_numbers_are_meant_and_nowhere_else():
@@ -191,17 +210,30 @@ WRONG = {
     "data.old={path: a, limit: 0}": "data.old[0].limit = 0: expected the most documents to take",
     "data.old=[a, {pth: b}]": "data.old[1].pth: no such key (did you mean 'path'?)",
     "data.holdout=1": "data.holdout = 1: expected the share held out for evaluation, from 0 to below 1",
-    "data.supersedes=x": "data.supersedes = 'x': expected null: this version cannot do it yet",
+    "data.supersedes=[a]": "data.supersedes = ['a']: expected a column of data.new, the path of a map with",
+    "data.source_column=3": "data.source_column = 3: expected a column's name, '__file__' to make each file a source",
+    "data.id_column=null": "data.id_column = None: expected a column's name; it is read where it is there",
+    "data.clusters=1": "data.clusters = 1: expected how many clusters stand for sources, a whole number from 2 to 1000",
     "review.scheduler=strt": "review.scheduler = 'strt' (did you mean 'srt'?): expected one of 'srt', 'leitner',",
     "review.scheduler=match": "review.counts = None with review.scheduler = 'match': expected the path of a review log",
     "review.counts=runs/a/review/log": "with review.scheduler = 'srt': expected the path of a review log for 'match'",
-    "review.preset=auto": "review.preset = 'auto': expected 'paper'; as for 'auto', this version cannot do it yet",
-    "review.quiz=4": "review.quiz: no such key; known are scheduler, preset, old_fraction,",
+    "review.preset=best": "review.preset = 'best': expected one of 'auto', 'paper'",
+    "review.retention=2": "review.retention = 2: expected one of 'normal', 'high'",
+    "review.quiz=4": "review.quiz: no such key (did you mean 'review.old.quiz'?); known are scheduler, preset,",
+    "review.old.quiz=65": "review.old.quiz = 65: expected how many old examples are asked for each that is studied",
+    "review.old.quiz_tokens=9": "quiz_tokens = 9 without a quiz: expected quiz = 1 or more",
+    "review.new.quiz=4": "review.new.quiz: no such key (did you mean 'review.old.quiz'?); known are order",
+    "review.decks=on": "review.decks = True: expected one of 'off', 'auto', 'sqrt', 'equal'; or null, as the",
+    "review.recall=quantile": "recall = 'quantile' takes its thresholds from a pass of the base: expected reference",
+    "review.reference_sample=0": "review.reference_sample = 0: expected how many examples of each deck the base scores",
+    "review={scheduler: cpt, decks: auto}": "review.decks = 'auto': the scheduler 'cpt' knows none, expected null",
+    "review={scheduler: uniform, old: {quiz: 4}}": "review.old.quiz = 4: the scheduler 'uniform' knows none, expected",
     "review.old_fraction=1.5": "review.old_fraction = 1.5: expected the share of old examples in a draw, from 0 to 1",
     "review.initial_ease=1.1": "review.initial_ease = 1.1 lies below min_ease = 1.3: expected it to be at least that",
     "review.thresholds=[5,4,3,2,1]": "review.thresholds = [5, 4, 3, 2, 1]: expected five positive numbers",
-    "review.order=random": "review.order = 'random': expected 'uniform', 'overdue' or 'epoch'",
-    "review.old.order=epoch": "review.old.order = 'epoch': the scheduler 'srt' knows 'uniform' and 'overdue'",
+    "review.order=random": "review.order = 'random': expected 'uniform', 'overdue', 'epoch', 'rounds' or 'intake'",
+    "review.old.order=intake": "review.old.order = 'intake': expected 'uniform', 'overdue' or 'epoch'; or null",
+    "review={scheduler: cpt, order: overdue}": "review.new.order = 'overdue': the scheduler 'cpt' knows 'uniform' and",
     "training.steps=two_pass": "training.steps = 'two_pass' (did you mean 'one_pass'?): expected a whole number, 1 or",
     "training.steps=1.5": "training.steps = 1.5: expected a whole number",
     "training.batch_size=true": "training.batch_size = True: expected the examples of one optimiser step",
@@ -259,13 +291,22 @@ def test_what_is_missing_is_told():
 
 
 def test_settings_that_clash_are_told_together():
-    told = faults_of(LEAST, "model.tuning=full", "model.adapter=x", "data.max_length=99999", "review.order=epoch")
+    told = faults_of(
+        LEAST, "model.tuning=full", "model.adapter=x", "data.max_length=99999", "review={scheduler: ppl, order: epoch}"
+    )
     assert [line.split(" =")[0].split(" is")[0] for line in told] == [
         "review.old.order",
         "review.new.order",
         "training.micro_batch_tokens",
         "model.adapter",
     ]
+    clusters = "data.clusters = 3 with {}: expected null, since clusters stand for sources where none are told apart"
+    assert faults_of(LEAST, "data.clusters=3", "data.source_column=topic") == [
+        clusters.format("data.source_column = 'topic'")
+    ]
+    named = "data.old=[{path: a, source: one}, {path: b, source: two}]"
+    assert faults_of(LEAST, "data.clusters=3", named) == [clusters.format("several named sources")]
+    assert load_recipe(LEAST, ["data.clusters=3", named.replace("two", "one")]).data.clusters == 3
     both = {**LEAST, "review": {"order": "epoch", "old": {"order": "uniform"}, "scheduler": "uniform"}}
     assert faults_of(both) == ["review.order = 'epoch' and review.old.order = 'uniform': keep one of the two"]
 
@@ -335,17 +376,30 @@ RECIPE = st.fixed_dictionaries(
         ),
         "data": st.fixed_dictionaries(
             {"old": NAME | SOURCES | st.none(), "new": NAME | SOURCES},
-            optional={"text_column": NAME, "max_length": st.integers(4, 16384), "holdout": SHARE},
+            optional={
+                "text_column": NAME,
+                "source_column": NAME | st.none(),
+                "id_column": NAME,
+                "max_length": st.integers(4, 16384),
+                "holdout": SHARE,
+                "supersedes": NAME | st.none(),
+            },
         ),
     },
     optional={
         "review": section(
             scheduler=among(["srt", "leitner"]),
+            preset=among(["auto", "paper"]),
+            retention=among(["normal", "high"]),
             old_fraction=SHARE,
             alpha=POSITIVE,
             thresholds=THRESHOLDS,
             max_interval=COUNT,
-            new=section(order=among(["uniform", "overdue"])),
+            reference=among(["best", "base"]) | st.none(),
+            decks=among(DECKS) | st.none(),
+            underfull=among(["short", "ahead"]) | st.none(),
+            old=section(order=among(ORDERS[:3]) | st.none(), quiz=st.integers(0, 64) | st.none()),
+            new=section(order=among(ORDERS) | st.none()),
         ),
         "training": section(
             steps=COUNT | st.just("one_pass"),
@@ -430,7 +484,9 @@ FREE = {
     "model.attention",
     "model.gradient_checkpointing",
     "data.packing",
+    "data.supersedes",
     "review.preset",
+    "review.retention",
     "review.counts",
     "training.micro_batch_tokens",
     "checkpoints.every",
@@ -444,7 +500,7 @@ FREE = {
 
 def test_what_a_resume_may_change_is_this_and_has_a_reason():
     assert {dotted for dotted, reason in module._FREE.items() if reason} == FREE
-    assert len(module._FREE) == 50
+    assert len(module._FREE) == 62
 
 
 CHANGES = [
@@ -563,9 +619,10 @@ def test_a_header_says_how_to_launch_and_what_it_takes(path):
 
 
 def test_the_papers_recipe_is_the_papers():
-    """Appendix B's table: the defaults, and nothing else."""
+    """Appendix B's table: the defaults, and the paper's preset written out, whatever the texts are."""
     recipe = load_recipe(RECIPES / "llama32_3b_full.yaml")
-    assert recipe.review == load().review
+    assert resolve(recipe, sources=9) == recipe
+    assert recipe.review == resolve(load("review.preset=paper"), sources=9).review
     assert recipe.training == load().training
     assert (recipe.model.tuning, recipe.data.max_length) == ("full", 2048)
     assert changed(recipe, replace(recipe, output="x")) == []

@@ -1,0 +1,83 @@
+"""Presets: what the review options are where a recipe leaves them null, by what is known of the texts.
+
+                         paper       auto
+    stagger              5           1
+    underfull            short       ahead                    every slot is filled
+    old.order            uniform     rounds, which are shuffled epochs; overdue with a quiz
+    new.order            uniform     rounds
+    recall               absolute    relative
+    reference            best        base with decks or a quiz, which costs a pass over old; else best, which is free
+    decks                off         auto where old has two sources or more
+    old.quiz             0           0; 4 with `retention: high`
+
+A preset never moves what a recipe sets. What a scheduler does not know stays as it is in the paper: the others have
+no due set, and so none of this but the orders. Why auto is what it is: docs/decisions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from srt_peft.review.kinds import SCHEDULERS
+from srt_peft.review.options import Options
+from srt_peft.training.keys import Recipe
+
+PAPER: dict[str, Any] = {
+    name: getattr(Options, name) for name in ("stagger", "recall", "reference", "underfull", "decks", "quiz")
+} | {"old": "uniform", "new": "uniform"}
+QUIZ = 4
+
+
+def resolve(recipe: Recipe, sources: int) -> Recipe:
+    """The recipe with every review option explicit; `sources` is how many the old text has."""
+    review = recipe.review
+    decided = _auto(recipe, sources) if review.preset == "auto" else PAPER
+    orders = SCHEDULERS[review.scheduler].agendas
+    by_pool = {
+        pool: getattr(review, pool).order or (decided[pool] if decided[pool] in orders else "uniform")
+        for pool in ("old", "new")
+    }
+    flat = {
+        name: decided[name] if getattr(review, name) is None else getattr(review, name)
+        for name in ("stagger", "recall", "reference", "underfull", "decks")
+    }
+    old = replace(
+        review.old, order=by_pool["old"], quiz=decided["quiz"] if review.old.quiz is None else review.old.quiz
+    )
+    return replace(recipe, review=replace(review, **flat, old=old, new=replace(review.new, order=by_pool["new"])))
+
+
+def _auto(recipe: Recipe, sources: int) -> dict[str, Any]:
+    """What auto stands for, in the order in which one thing follows from another."""
+    review, kind = recipe.review, SCHEDULERS[recipe.review.scheduler]
+    if "quiz" not in kind.extras:
+        return PAPER | {"old": "epoch", "new": "epoch", "stagger": 1, "underfull": "ahead"}
+    decks = review.decks or ("auto" if sources > 1 else "off")
+    quiz = (QUIZ if review.retention == "high" else 0) if review.old.quiz is None else review.old.quiz
+    return {
+        "stagger": 1,
+        "underfull": "ahead",
+        "recall": "relative",
+        "reference": "base" if decks == "auto" or quiz else "best",
+        "decks": decks,
+        "quiz": quiz,
+        "old": "overdue" if quiz else "rounds",
+        "new": "rounds",
+    }
+
+
+def told(asked: Recipe, resolved: Recipe) -> Iterator[str]:
+    """What the preset stands for here, as a recipe would say it, and what of it is the recipe's own."""
+    mine = _options(asked)
+    said = ", ".join(
+        f"{key}: {value}" + ("" if mine[key] is None else " (yours)") for key, value in _options(resolved).items()
+    )
+    yield f"review.preset: {resolved.review.preset} stands for {said}."
+
+
+def _options(recipe: Recipe) -> dict[str, Any]:
+    review = recipe.review
+    flat = {name: getattr(review, name) for name in ("recall", "reference", "underfull", "stagger", "decks")}
+    return {"old.order": review.old.order, "new.order": review.new.order, "old.quiz": review.old.quiz, **flat}

@@ -1,0 +1,139 @@
+"""The texts of a recipe: the examples of both pools, their decks, what no longer holds, and what is said of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from srt_peft.data import supersedes
+from srt_peft.data.corpus import Corpus
+from srt_peft.data.ingest import ingest
+from srt_peft.data.pool import Pool
+from srt_peft.data.sources import absent
+from srt_peft.errors import OptionError
+from srt_peft.review.options import Options
+from srt_peft.training.keys import Recipe
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All that a run reads."""
+
+    corpus: Corpus
+    held_out: dict[str, Pool]
+    """What neither pool trains on, by pool."""
+    deck: NDArray[np.uint16]
+    """Which deck each example is of."""
+    decks: list[str]
+    words: list[list[str]]
+    """The most telling words of each deck, where decks are clusters."""
+    superseded: NDArray[np.int64]
+    """The old examples that newer ones replace."""
+    said: str
+    """A hash of who replaces whom; empty where nobody does."""
+
+    @property
+    def sources(self) -> int:
+        """How many decks the old text has."""
+        return int(np.unique(self.deck[: self.corpus.n_old]).size)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a resume must find unchanged."""
+        found = {"corpus": self.corpus.fingerprint}
+        if len(self.decks) > 1:
+            told = f"{self.decks} ".encode() + self.deck.tobytes()
+            found["decks"] = hashlib.blake2b(told, digest_size=16).hexdigest()
+        return found | ({"supersedes": self.said} if self.said else {})
+
+
+def read(recipe: Recipe, tokenizer: Any) -> Texts:
+    """The texts as this tokenizer has them; or all that is wrong with them."""
+    corpus, held_out = corpora(recipe, tokenizer)
+    k, words = recipe.data.clusters, list[list[str]]()
+    if k is None:
+        deck, decks = corpus.decks
+    else:
+        from srt_peft.data.clusters import clusters_of  # noqa: PLC0415 - scikit-learn takes a second
+
+        deck, decks, words = clusters_of(corpus, k)
+    said = supersedes.read(recipe.data.supersedes, corpus)
+    gone = supersedes.superseded(corpus, said.pairs)
+    return Texts(corpus, held_out, deck, decks, words, gone, said.fingerprint if said.pairs else "")
+
+
+def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
+    """The texts as this tokenizer has them: what is trained on, and what neither pool trains on, by pool."""
+    pools, held_out = {}, {}
+    for name in ("old", "new"):
+        found = ingest(
+            [asdict(source) for source in getattr(recipe.data, name)],
+            tokenizer,
+            text_column=recipe.data.text_column,
+            source_column=recipe.data.source_column,
+            id_column=recipe.data.id_column,
+            supersedes_column=supersedes.column_of(recipe.data.supersedes),
+            format=recipe.data.format,
+            max_length=recipe.data.max_length,
+            holdout=recipe.data.holdout,
+        )
+        pools[name], held_out[name] = found.train, found.held_out
+    corpus = Corpus(pools["old"], pools["new"])
+    unseen = {name: corpus.unseen(pool) for name, pool in held_out.items()}
+    return corpus, {name: pool for name, pool in unseen.items() if len(pool)}
+
+
+def check_there(recipe: Recipe) -> None:
+    """What can be told of texts before any of them is read, which may take an hour."""
+    replaced = [recipe.data.supersedes] if recipe.data.supersedes else []  # a column's name is no path by its looks
+    gone = absent([source.path for source in (*recipe.data.old, *recipe.data.new)] + replaced)
+    if gone:
+        raise OptionError("the corpus", gone)
+
+
+def notes(recipe: Recipe, texts: Texts) -> Iterator[str]:
+    """What the texts have become, and what is legal and seldom meant."""
+    corpus, held_out = texts.corpus, texts.held_out
+    shared, n_new, batch = corpus.shared(), len(corpus.new), recipe.training.batch_size
+    for name, pool in (("old", corpus.old), ("new", corpus.new)):
+        about = pool.manifest["about"]["report"]
+        left = len(held_out.get(name, ()))
+        yield (
+            f"{name}: {about['documents']:,} documents ({about['empty']:,} empty) make {len(pool):,} examples of "
+            f"{int(pool.lengths.sum()):,} tokens; {left:,} more are held out, {about['duplicates']:,} were duplicates."
+        )
+        if about["held_out"] > left:
+            yield (
+                f"{about['held_out'] - left} more were held out of data.{name}, and are trained on in the other text, "
+                "word for word: they are left out of what is measured."
+            )
+    if texts.sources > 1:
+        sizes = np.bincount(texts.deck[: corpus.n_old], minlength=len(texts.decks))
+        largest = [f"{texts.decks[g]} {sizes[g]:,}" for g in np.argsort(-sizes, kind="stable")[:8] if sizes[g]]
+        more = f" and {texts.sources - len(largest):,} more" if texts.sources > len(largest) else ""
+        yield f"data.old has {texts.sources:,} decks: {', '.join(largest)}{more}."
+    if texts.superseded.size:
+        yield (
+            f"{texts.superseded.size:,} of {corpus.n_old:,} old examples are superseded: they are neither drawn nor "
+            "counted, and come back when what replaces them is withdrawn."
+        )
+    share, replays = recipe.review.old_fraction, recipe.review.scheduler not in ("cpt", "match")
+    if corpus.n_old and share and replays and not Options(batch_size=batch, old_fraction=share).old_slots:
+        yield (
+            f"review.old_fraction = {share} of training.batch_size = {batch} is less than one example: no slot is kept "
+            "for old ones."
+        )
+    if recipe.evaluation.every and not held_out:
+        yield f"evaluation.every = {recipe.evaluation.every}: no text is held out whose perplexity could be measured."
+    if shared:
+        yield (
+            f"{shared} of {n_new} new examples are in data.old, too, word for word: each is reviewed in both pools, as "
+            "two examples. Take them out of one of the two, unless that is meant."
+        )
+    if batch > len(corpus):
+        yield f"training.batch_size = {batch} is more than the {len(corpus)} examples there are: draws are smaller."

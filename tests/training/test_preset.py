@@ -1,0 +1,110 @@
+"""Presets: what the options are that a recipe leaves to them, for every scheduler and every number of sources."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from srt_peft import OptionError, make_scheduler
+from srt_peft.review.kinds import SCHEDULERS
+from srt_peft.training import preset
+from srt_peft.training.preset import QUIZ, resolve, told
+from srt_peft.training.recipe import load_recipe
+
+LEAST = {"model": {"base": "b"}, "data": {"old": "a.txt", "new": "b.txt"}}
+
+
+def load(*overrides):
+    return load_recipe(LEAST, overrides)
+
+
+def options(recipe):
+    """What the preset decides, as the table in its docstring names it."""
+    review = recipe.review
+    flat = {name: getattr(review, name) for name in ("stagger", "underfull", "recall", "reference", "decks")}
+    return {**flat, "old.order": review.old.order, "new.order": review.new.order, "old.quiz": review.old.quiz}
+
+
+def table():
+    """(paper, the beginning of auto) by option, as the docstring has them."""
+    rows = re.findall(r"^    ([\w.]+) +(\w+) +(\S.*)$", preset.__doc__, re.MULTILINE)
+    return {name: (paper, auto) for name, paper, auto in rows}
+
+
+def test_the_table_holds():
+    """Each row of it, with one source and with several, at either retention."""
+    assert set(table()) == set(options(resolve(load(), 1)))
+    papers = options(resolve(load("review.preset=paper"), 2))
+    one, two = (options(resolve(load(), sources)) for sources in (1, 2))
+    high = options(resolve(load("review.retention=high"), 1))
+    for name, (paper, auto) in table().items():
+        assert str(papers[name]) == paper, name
+        assert auto.startswith(("base with decks", "auto where old has two")) or re.match(rf"{one[name]}\b", auto), name
+    assert (one["reference"], two["reference"], high["reference"]) == ("best", "base", "base")
+    assert (one["decks"], two["decks"], high["decks"]) == ("off", "auto", "off")
+    assert (one["old.order"], high["old.order"], high["old.quiz"]) == ("rounds", "overdue", QUIZ)
+
+
+def test_the_papers_preset_is_the_papers_scheduler():
+    recipe = resolve(load("review.preset=paper"), sources=7)
+    sizes = {"old": 9, "new": 9, "batch_size": 4}
+    made = make_scheduler("srt", **sizes, **recipe.scheduler_options())
+    assert made.options == make_scheduler("srt", **sizes).options
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - {"match"}))
+@pytest.mark.parametrize("retention", ["normal", "high"])
+@pytest.mark.parametrize("kind", ["auto", "paper"])
+def test_every_scheduler_takes_what_a_preset_decides(name, retention, kind):
+    """Also those that know neither decks nor a quiz, nor an order but one; and nothing is left open."""
+    recipe = load(f"review.scheduler={name}", f"review.retention={retention}", f"review.preset={kind}")
+    for sources in (0, 1, 2):
+        resolved = resolve(recipe, sources)
+        assert None not in options(resolved).values()
+        make_scheduler(
+            name, old=6, new=6, batch_size=2, deck=np.arange(12) % 3, **resolved.scheduler_options()
+        ).check_valid()
+
+
+OWN = {
+    "review.stagger": [1, 3],
+    "review.underfull": ["short", "ahead"],
+    "review.recall": ["absolute", "relative"],
+    "review.reference": ["best", "base"],
+    "review.decks": ["off", "auto", "sqrt", "equal"],
+    "review.old.order": ["uniform", "epoch", "overdue", "rounds"],
+    "review.new.order": ["uniform", "epoch", "overdue", "rounds", "intake"],
+    "review.old.quiz": [0, 2],
+}
+
+
+@given(
+    st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in OWN.items()}),
+    st.sampled_from(["auto", "paper"]),
+    st.sampled_from(["normal", "high"]),
+    st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_a_recipe_sets_stays(own, kind, retention, sources):
+    """Resolving is pure, moves nothing that is set, and is done once: a second time changes nothing."""
+    given_ = [f"{key}={value}" for key, value in own.items()]
+    recipe = load(*given_, f"review.preset={kind}", f"review.retention={retention}")
+    resolved = resolve(recipe, sources)
+    for key, value in own.items():
+        assert options(resolved)[key.removeprefix("review.")] == value
+    assert recipe == load(*given_, f"review.preset={kind}", f"review.retention={retention}")
+    assert resolve(resolved, sources) == resolve(resolved, 9) == resolved
+
+
+def test_it_is_told_and_what_is_the_recipes_own_is_named():
+    asked = load("review.old.quiz=2", "review.decks=off")
+    [line] = told(asked, resolve(asked, 2))
+    assert line.startswith("review.preset: auto stands for old.order: overdue, new.order: rounds, old.quiz: 2 (yours), ")
+    assert "decks: off (yours)" in line
+    assert line.count("(yours)") == 2
+
+
+def test_a_clash_with_what_the_preset_would_decide_is_told_when_the_recipe_is_read():
+    with pytest.raises(OptionError, match="'cpt' knows none"):
+        load("review.scheduler=cpt", "review.decks=auto")

@@ -12,6 +12,7 @@ import pytest
 
 import srt_peft
 from srt_peft import OptionError, StateError, cli
+from srt_peft.commands import env
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 GOOD = "model: {base: b}\ndata: {old: a.txt, new: b.txt}\n"
@@ -47,7 +48,8 @@ def test_reading_a_recipe_does_not_load_torch():
 def test_commands_and_flags_are_these():
     """Frozen: scripts rely on them. Whoever changes this test breaks them, and says so in the changelog."""
     assert {path: [name for name, _ in command.arguments] for path, command in cli.COMMANDS.items()} == {
-        "demo": ["--all", "--seeds", "--tuning", "--output", "--format", "--quick"],
+        "demo": ["--all", "--seeds", "--tuning", "--supersedes", "--output", "--format", "--quick"],
+        "plan": ["recipe", "overrides", "--format"],
         "train": ["recipe", "overrides", "--resume", "--allow-changes", "--output"],
         "eval": [
             "targets",
@@ -110,6 +112,10 @@ MISTAKES = {
         ["train", "r.yaml", "--resum"],
         "'--resum' is no argument of 'train' (did you mean '--resume'?)",
     ),
+    "a choice that is none": (
+        ["demo", "--tuning", "lorra"],
+        "--tuning = 'lorra' (did you mean 'lora'?): expected one of lora, full, qlora\n`srt-peft demo --help` shows",
+    ),
     "a word too many": (["env", "now"], "'now' is no argument of 'env'"),
     "no recipe": (["train"], "the following arguments are required: RECIPE"),
     "a recipe that is not there": (["train", "no.yaml"], "the recipe no.yaml:\n  No such file or directory: expected"),
@@ -142,7 +148,8 @@ def test_a_recipe_with_five_faults_tells_all_five(tmp_path):
         "  model.tuning = 'qlra' (did you mean 'qlora'?): expected one of 'qlora', 'lora', 'full'",
         (
             "  data.max_lenght: no such key (did you mean 'max_length'?); known are "
-            "old, new, text_column, format, max_length, packing, holdout, supersedes"
+            "old, new, text_column, source_column, id_column, format, max_length, packing, holdout, supersedes, "
+            "clusters"
         ),
         "  review.old_fraction = 2: expected the share of old examples in a draw, from 0 to 1",
         "  training.batch_size = 0: expected the examples of one optimiser step, a whole number, 1 or more",
@@ -275,7 +282,7 @@ def test_env_prints_what_a_bug_report_needs(tmp_path):
     assert err == ""
     told = dict(line.split(None, 1) for line in out.splitlines())
     assert told["srt-peft"].startswith(srt_peft.__version__)
-    for name in (*cli.PACKAGES, "CUDA", "GPUs", "OS", "CPU", "RAM"):
+    for name in (*env.PACKAGES, "CUDA", "GPUs", "OS", "CPU", "RAM"):
         assert told[name]
     assert str(tmp_path / "not/yet") in told["SRT_PEFT_HOME"]
     assert "GiB free" in told["SRT_PEFT_HOME"]
@@ -284,7 +291,7 @@ def test_env_prints_what_a_bug_report_needs(tmp_path):
 def test_env_tells_of_what_is_missing_and_does_not_fail(monkeypatch, capsys):
     for module in ("torch", "bitsandbytes"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr(cli, "PACKAGES", ("no-such-package-of-ours",))
+    monkeypatch.setattr(env, "PACKAGES", ("no-such-package-of-ours",))
     monkeypatch.delattr(os, "sched_getaffinity")
     assert cli.main(["env"]) == 0
     out = capsys.readouterr().out

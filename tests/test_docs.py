@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import srt_peft
+from srt_peft.evaluation.entries import ENTRIES
 from srt_peft.review import recall, sm2
 from srt_peft.review.options import RULES, Options
 
 ROOT = Path(__file__).parent.parent
+CHARTS = Path(srt_peft.__file__).parent / "report" / "charts.py"
 
 
 def test_the_worked_example_is_what_the_code_does():
@@ -46,7 +49,7 @@ def test_every_option_is_in_the_table():
     assert f"| `old_fraction` | {defaults.old_fraction} |" in table
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/scheduler.md", "docs/evaluation.md"])
+@pytest.mark.parametrize("document", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
 def test_what_documents_link_to_is_there(document):
     path = ROOT / document
     for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
@@ -76,6 +79,43 @@ def test_the_readme_update_runs_as_it_is_printed(tmp_path):
         + "\n".join(line.strip() for line in done.stdout.splitlines() if line.startswith("    "))
     )
     subprocess.run([sys.executable, "load.py"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_commands_of_compare_and_report_run_as_they_are_printed(tmp_path):
+    """One document after the other, in one folder: a comparison that is whole, and the pages that are spoken of."""
+    blocks = [
+        block
+        for name in ("compare", "report")
+        for block in re.findall(r"```bash\n(.*?)```", (ROOT / f"docs/{name}.md").read_text(), re.DOTALL)
+    ]
+    assert len(blocks) == 3
+    command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\n'
+    surroundings = {**os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["bash", "-euc", command + "\n".join(blocks)], cwd=tmp_path, env=surroundings, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    contest = json.loads((tmp_path / "runs/compared/contest.json").read_text())
+    assert contest["complete"]
+    assert contest["entries"] == ["uniform-epoch", "srt", "match"]
+    for page in ("runs/compared/report.html", "runs/compared/srt/seed-0/report.html", "srt.html"):
+        assert (tmp_path / page).stat().st_size > 1e6
+    rows = [
+        line.split()[0] for line in done.stdout.rpartition("== perplexity of held-out text")[2].splitlines() if line
+    ]
+    assert {"runs/compared/srt/seed-0", "runs/compared/match/seed-0"} <= set(rows)
+    assert "runs/compared/match/seed-1" not in rows
+
+
+def test_each_table_of_the_documents_names_what_is_there():
+    """Who takes part, and each picture of a run: added or renamed in the code, it is in the document."""
+    compare, report = ((ROOT / f"docs/{name}.md").read_text() for name in ("compare", "report"))
+    taking_part = compare.partition("## Who takes part")[2].partition("##")[0]
+    assert re.findall(r"^\| `([a-z][\w-]*)` \|", taking_part, re.MULTILINE) == list(ENTRIES)
+    titles = re.findall(r'(?:Chart|_distribution|_by_lag)\(\s*(?:run, )?"[\w-]+", "([^"]+)"', CHARTS.read_text())
+    assert len(titles) == 16
+    assert [title for title in titles if title not in report] == []
 
 
 def test_the_readme_example_runs(capsys):

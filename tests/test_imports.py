@@ -18,6 +18,7 @@ ORDER = [
     ("training",),
     ("lifecycle", "evaluation", "report"),
     ("demo", "integrations"),
+    ("commands",),
     ("cli",),
     ("__main__",),
 ]

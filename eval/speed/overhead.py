@@ -46,15 +46,19 @@ import torch
 import transformers
 from accelerate import Accelerator
 from numpy.typing import ArrayLike
+from tqdm import trange
 
 from srt_peft import Draw, Review, Scheduler, make_scheduler
-from srt_peft.data.pool import Corpus, Pool, write
+from srt_peft.data.corpus import Corpus
+from srt_peft.data.pool import Pool, write
 from srt_peft.data.stream import SRTDataset, Step
+from srt_peft.training.keys import Recipe
 from srt_peft.training.loop import one_step, update
 from srt_peft.training.model import load_model, make_optimizer
 from srt_peft.training.nll import token_nll
 from srt_peft.training.recipe import load_recipe
 from srt_peft.training.run import Setup
+from srt_peft.training.texts import Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -214,6 +218,8 @@ def corpus_of(folder: Path, n: int, length: int, words: int) -> Corpus:
             "tokens": rng.integers(1, words, size * length, dtype=np.int32),
             "source": np.zeros(size, dtype=np.int32),
             "identity": rng.integers(0, 256, (size, 16), dtype=np.uint8),
+            "key": np.zeros((size, 16), dtype=np.uint8),
+            "known": np.zeros((0, 16), dtype=np.uint8),
             "text": np.zeros(0, dtype=np.uint8),
         }
         pools.append(write(folder / name, columns, np.arange(size), ["random"]))
@@ -228,9 +234,9 @@ def made(folder: Path, size: Size) -> str:
     return str(folder)
 
 
-def setup_of(folder: Path, size: Size, base: str, n: int, args: argparse.Namespace) -> Setup:
+def recipe_of(size: Size, base: str, args: argparse.Namespace) -> Recipe:
     row = max(256, size.length)
-    recipe = load_recipe(
+    return load_recipe(
         {
             "model": {
                 "base": base, "tuning": args.tuning, "dtype": args.dtype,
@@ -240,15 +246,19 @@ def setup_of(folder: Path, size: Size, base: str, n: int, args: argparse.Namespa
             "training": {"batch_size": size.batch, "micro_batch_tokens": args.micro_batch_tokens, "steps": 1},
         }
     )  # fmt: skip
-    accelerator = Accelerator()
-    options: dict[str, Any] = {"tuning": args.tuning, "device": accelerator.device}
-    model = load_model(base, dtype=args.dtype, gradient_checkpointing=args.gradient_checkpointing, **options)
-    training = recipe.training
+
+
+def setup_of(folder: Path, recipe: Recipe, length: int, n: int) -> Setup:
+    """Model and optimiser of the recipe, and n examples of one length."""
+    accelerator, given, training = Accelerator(), recipe.model, recipe.training
+    options: dict[str, Any] = {"tuning": given.tuning, "device": accelerator.device}
+    model = load_model(given.base, dtype=given.dtype, gradient_checkpointing=given.gradient_checkpointing, **options)
     optimizer = make_optimizer(
         model, learning_rate=training.learning_rate, weight_decay=training.weight_decay, **options
     )
-    corpus = corpus_of(folder, n, size.length, model.config.vocab_size)
-    return Setup(recipe, folder, accelerator, {}, None, corpus, {}, model.train(), optimizer, None)  # type: ignore[arg-type]
+    corpus = corpus_of(folder, n, length, model.config.vocab_size)
+    texts = Texts(corpus, {}, np.zeros(len(corpus), np.uint16), [""], [], np.zeros(0, np.int64), "")
+    return Setup(recipe, folder, accelerator, {}, None, texts, model.train(), optimizer, None)  # type: ignore[arg-type]
 
 
 # --- measuring ---------------------------------------------------------------------------------------------------
@@ -269,7 +279,7 @@ def measure(setup: Setup, folder: Path, rounds: int) -> tuple[dict[str, Times], 
     runs = {name: Run(setup, folder / name.replace(" ", "-"), options) for name, options in RUNS.items() if options}
     ready = runs["cpt"].next  # any step's micro-batches have these shapes
     names, times = list(RUNS), {name: Times() for name in RUNS}
-    for i in range(rounds + 2):
+    for i in trange(rounds + 2, desc="rounds", delay=2, disable=None, leave=False):
         at = i % len(names)
         for name in names[at:] + names[:at]:
             with times[name].measured():
@@ -319,7 +329,8 @@ def block(name: str, n: int, threads: int, args: argparse.Namespace) -> None:
     print(f"  {name}, {n:,} examples, {threads} threads …", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as there:
         folder = Path(there)
-        setup = setup_of(folder, size, args.base or made(folder / "base", size), n, args)
+        recipe = recipe_of(size, args.base or made(folder / "base", size), args)
+        setup = setup_of(folder, recipe, size.length, n)
         times, runs = measure(setup, folder, size.rounds)
     weights = sum(p.numel() for p in setup.model.parameters()) / 1e6
     print(

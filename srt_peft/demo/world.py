@@ -1,8 +1,9 @@
 """A world of generated facts: an old snapshot, a new one, and questions about what still holds and what is new.
 
     fact        (person, attribute, value), such as (Anna Berg, job, sailor)
-    old         each attribute of each person
-    new         the facts that have changed, with their new values, and all those of people who were added
+    source      where a fact is told: a topic with its attributes, which knows some of the people
+    old         what each source tells of the people that it knows
+    new         the facts that have changed, with their new values, and all that is told of people who were added
     texts       a fact in all of its attribute's wordings but one
     questions   a fact in the wording that was left out, which no text of either snapshot has
 
@@ -18,18 +19,29 @@ so that some facts are easy to guess and others easy to lose. Wrong choices are 
 answer; where a fact has changed, its old value is one of them. All values have six letters, since a choice's score is
 per character.
 
-The old split asks what the new snapshot leaves as it was. Texts of facts that have changed stay in the old corpus, as
-in any archive: nobody has marked them.
+Sources differ in size, 10 : 6 : 3 : 1, and in what the new snapshot brings, as archives do: where one was born stays as
+it was, while jobs change and new people are told of by what they do. So the update interferes with some of the old
+texts more than with others. That is all that was chosen of it, before any schedule had run on it: the sizes because
+archives are unequal, and the topics because these are what changes in a life.
 
-All is a function of a seed and of sizes. As it comes: 60 people and 20 more; 360 facts in 1,440 old texts and 174 in
-696 new ones, 480 questions, 254 words.
+    origins    birthplace, language    everyone         nothing new
+    work       job, employer           three in five    changes, and everyone who is added
+    leisure    hobby                   three in five    changes, and everyone who is added
+    animals    pet                     one in five      changes, and one in three of those who are added
+
+The old split asks what the new snapshot leaves as it was. Texts of facts that have changed stay in the old corpus, as
+in any archive; a new text names those that it replaces (`supersedes`), for those who want to set them aside.
+
+All is a function of a seed and of sizes. As it comes: 100 people and 30 more; 400 facts in 1,600 old texts and 160 in
+640 new ones, 500 questions, 254 words.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
@@ -119,6 +131,28 @@ ATTRIBUTES = {
 }
 
 
+class Topic(NamedTuple):
+    """A source of texts: what it tells, and of which share of the old people, and of those who are added."""
+
+    attributes: tuple[str, ...]
+    old: float
+    added: float
+
+    def known(self, people: int, *, added: bool) -> int:
+        """How many of so many it knows, one at least where it knows any: the first, so that a few are known to all."""
+        return math.ceil(people * (self.added if added else self.old))
+
+
+TOPICS = {
+    "origins": Topic(("birthplace", "language"), 1.0, 0.0),
+    "work": Topic(("job", "employer"), 0.6, 1.0),
+    "leisure": Topic(("hobby",), 0.6, 1.0),
+    "animals": Topic(("pet",), 0.2, 1 / 3),
+}
+SOURCES = {attribute: name for name, topic in TOPICS.items() for attribute in topic.attributes}
+"""Where each attribute is told."""
+
+
 class Fact(NamedTuple):
     """What is so, in one of the snapshots."""
 
@@ -131,9 +165,9 @@ class Fact(NamedTuple):
 class Sizes:
     """How many people the old snapshot knows, how many the new one adds, and how many old facts it changes."""
 
-    people: int = 60
-    added: int = 20
-    changed: int = 54
+    people: int = 100
+    added: int = 30
+    changed: int = 60
 
 
 @dataclass(frozen=True)
@@ -152,8 +186,8 @@ def make(seed: int = 0, sizes: Sizes | None = None) -> World:
     rng = np.random.default_rng(seed)
     names = [f"{first} {last}" for first, last in product(FIRST, LAST)]
     people = [names[i] for i in rng.permutation(len(names))[: sizes.people + sizes.added]]
-    told = [Fact(person, name, _drawn(rng, name, 1)[0]) for person in people for name in ATTRIBUTES]
-    old, added = told[: sizes.people * len(ATTRIBUTES)], told[sizes.people * len(ATTRIBUTES) :]
+    old = _told(rng, people[: sizes.people], added=False)
+    added = _told(rng, people[sizes.people :], added=True)
     may = [i for i, fact in enumerate(old) if ATTRIBUTES[fact.attribute].changes]
     was = [old[may[i]] for i in np.sort(rng.permutation(len(may))[: sizes.changed])]
     changed = [fact._replace(value=_drawn(rng, fact.attribute, 1, but=[fact.value])[0]) for fact in was]
@@ -167,7 +201,7 @@ def make(seed: int = 0, sizes: Sizes | None = None) -> World:
 
 
 def _check(sizes: Sizes) -> None:
-    names, may = len(FIRST) * len(LAST), sizes.people * sum(about.changes for about in ATTRIBUTES.values())
+    names, may = len(FIRST) * len(LAST), _that_may_change(sizes.people)
     faults = []
     if not (sizes.people > 0 <= sizes.added and sizes.people + sizes.added <= names):
         faults.append(f"people = {sizes.people}, added = {sizes.added}: expected 1 or more people, {names:,} in all")
@@ -175,6 +209,22 @@ def _check(sizes: Sizes) -> None:
         faults.append(f"changed = {sizes.changed}: expected 0 to {may}, the facts of these people that may change")
     if faults:
         raise OptionError("the world", faults)
+
+
+def _that_may_change(people: int) -> int:
+    """How many facts of so many people may change, as their sources know them."""
+    known = {name: topic.known(people, added=False) for name, topic in TOPICS.items()}
+    return sum(known[SOURCES[attribute]] for attribute, about in ATTRIBUTES.items() if about.changes)
+
+
+def _told(rng: np.random.Generator, people: Sequence[str], *, added: bool) -> list[Fact]:
+    """What the sources tell of these people."""
+    return [
+        Fact(person, attribute, _drawn(rng, attribute, 1)[0])
+        for topic in TOPICS.values()
+        for person in people[: topic.known(len(people), added=added)]
+        for attribute in topic.attributes
+    ]
 
 
 def _drawn(rng: np.random.Generator, attribute: str, count: int, but: Sequence[str] = ()) -> list[str]:
@@ -211,7 +261,7 @@ def _question(rng: np.random.Generator, fact: Fact, split: str, before: str | No
     shuffled = [choices[i] for i in rng.permutation(4)]
     return {
         "question": question_of(fact), "choices": shuffled, "answer": shuffled.index(fact.value), "split": split,
-        "source": fact.person,
+        "source": SOURCES[fact.attribute],
     }  # fmt: skip
 
 
@@ -219,22 +269,38 @@ WORD = re.compile(r"\w+|[^\w\s]+")
 """A word, or what stands between words: as the demo's tokenizer splits texts."""
 
 
-def vocabulary() -> list[str]:
-    """Every word that any world has, and what a question is asked with."""
+def vocabulary(more: Iterable[str] = ()) -> list[str]:
+    """Every word that any world has, what a question is asked with, and the words of these texts."""
     wordings = [wording for about in ATTRIBUTES.values() for wording in (*about.statements, *about.questions)]
     values = [value for about in ATTRIBUTES.values() for value in about.values]
     plain = " ".join(wordings).replace("{person}", "").replace("{value}", "")
-    return list(dict.fromkeys(WORD.findall(" ".join(["Question: Answer: A. B. C. D.", plain, *FIRST, *LAST, *values]))))
+    told = ["Question: Answer: A. B. C. D.", plain, *FIRST, *LAST, *values, *more]
+    return list(dict.fromkeys(WORD.findall(" ".join(told))))
 
 
 def files_of(world: World) -> dict[str, str]:
     """old.jsonl and new.jsonl, which any recipe can name, and questions.jsonl, which `srt-peft eval` asks."""
+    replaced = {(fact.person, fact.attribute): _ids(fact, "old") for fact in world.old}
     rows: dict[str, Iterable[dict[str, Any]]] = {
-        "old": ({"text": text} for text in texts(world.old)),
-        "new": ({"text": text} for text in texts(world.new)),
+        "old": (row for fact in world.old for row in _rows(fact, "old")),
+        "new": (
+            row | {"supersedes": replaced.get((fact.person, fact.attribute))}
+            for fact in world.new
+            for row in _rows(fact, "new")
+        ),
         "questions": world.questions,
     }
     return {f"{name}.jsonl": "".join(json.dumps(row) + "\n" for row in mine) for name, mine in rows.items()}
+
+
+def _rows(fact: Fact, snapshot: str) -> Iterator[dict[str, Any]]:
+    """A fact's texts, each with its name and its source."""
+    for name, text in zip(_ids(fact, snapshot), _texts(fact), strict=True):
+        yield {"id": name, "source": SOURCES[fact.attribute], "text": text}
+
+
+def _ids(fact: Fact, snapshot: str) -> list[str]:
+    return [f"{snapshot}/{fact.person}/{fact.attribute}/{i}" for i in range(len(_texts(fact)))]
 
 
 def write(world: World, folder: Path) -> None:

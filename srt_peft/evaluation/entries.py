@@ -4,9 +4,13 @@
     uniform        ρ of old, whoever comes: with replacement between draws
     uniform-epoch  the same in shuffled epochs: what is hard to beat
     ppl            the hardest first, by the last perplexity seen
-    leitner        boxes in place of SM-2
-    srt            the schedule
-    match          what is left of it without its choice of whom: a uniform draw with srt's own counts of old and new
+    leitner        boxes in place of SM-2, and else as paper
+    paper          the schedule, exactly as the paper writes it
+    auto           the schedule as the preset `auto` has it for these texts
+    auto-quiz      the same with a quiz before study: `retention: high`
+    srt            the schedule with the recipe's own options
+    match          what is left of a schedule without its choice of whom: a uniform draw with its counts of old and new;
+                   that of the first of auto, paper, srt, auto-quiz that takes part
 
 What an entry does not override is the recipe's own.
 """
@@ -14,6 +18,7 @@ What an entry does not override is the recipe's own.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +37,13 @@ class Entry:
     overrides: tuple[str, ...]
 
 
-_EPOCHS = ("review.old.order=epoch", "review.new.order=epoch")
-_REPLACED = ("review.old.order=uniform", "review.new.order=uniform")
+_UNSCHEDULED = ("review.recall=null", "review.reference=null")  # no draw of theirs depends on it: no pass for nothing
+_EPOCHS = ("review.old.order=epoch", "review.new.order=epoch", *_UNSCHEDULED)
+_AS_PRESET = tuple(
+    f"review.{key}=null"
+    for key in ("recall", "reference", "underfull", "stagger", "decks", "old.order", "new.order", "old.quiz")
+)
+_REPLACED = ("review.old.order=uniform", "review.new.order=uniform", *_UNSCHEDULED)
 
 ENTRIES: Mapping[str, Entry] = {
     entry.name: entry
@@ -42,50 +52,90 @@ ENTRIES: Mapping[str, Entry] = {
         Entry("uniform", ("review.scheduler=uniform", *_REPLACED)),
         Entry("uniform-epoch", ("review.scheduler=uniform", *_EPOCHS)),
         Entry("ppl", ("review.scheduler=ppl",)),
-        Entry("leitner", ("review.scheduler=leitner",)),
+        Entry("leitner", ("review.scheduler=leitner", "review.preset=paper", *_AS_PRESET)),
+        Entry("paper", ("review.scheduler=srt", "review.preset=paper", *_AS_PRESET)),
+        Entry("auto", ("review.scheduler=srt", "review.preset=auto", "review.retention=normal", *_AS_PRESET)),
+        Entry("auto-quiz", ("review.scheduler=srt", "review.preset=auto", "review.retention=high", *_AS_PRESET)),
         Entry("srt", ("review.scheduler=srt",)),
-        Entry("match", ("review.scheduler=match", *_REPLACED)),  # srt's own counts, step by step, of the same seed
+        Entry("match", ("review.scheduler=match", *_REPLACED)),  # another's counts, step by step, of the same seed
     )
 }
-_MATCHED = "srt"
+_MATCHED = ("auto", "paper", "srt", "auto-quiz")
+_NAMED = ", ".join(_MATCHED)
+MOST = 1_000
+"""So many trainings of each entry at most: a larger number was meant as a seed."""
 
 
-def seeds_of(text: str) -> list[int]:
-    """The seeds that a command line names: `3` is a count, 0 to 2; `0,5` is these; `7,` is one."""
+def matched(entries: Sequence[str], folder: Path | None = None) -> str | None:
+    """Whose counts `match` takes: those that its runs in this folder have, else those of the first schedule here."""
+    for recipe in sorted((folder / "match").glob("seed-*/recipe.yaml")) if folder is not None else ():
+        named = Path(load_recipe(recipe).review.counts or "").parts  # …/NAME/seed-K/review/log
+        if named[-4:-3] and named[-4] in _MATCHED:
+            return named[-4]
+    return next((name for name in _MATCHED if name in entries), None)
+
+
+def seeds_of(text: str, entries: Sequence[str] | None = None) -> list[int]:
+    """The seeds that a command line names: `3` is a count, 0 to 2; `0,5` is these; `7,` is one.
+
+    Where the entries are given, whatever is wrong with them is told together with what is wrong with the seeds.
+    """
     words = [word.strip() for word in text.split(",") if word.strip()]
+    fault = ""
     if not words or not all(word.isdecimal() for word in words):
         fault = f"--seeds = {text!r}: expected how many, such as 3, or which, such as 0,1,2"
-        raise OptionError("compare", [fault])
-    return [int(word) for word in words] if "," in text else list(range(int(text)))
+    elif "," not in text and (len(text.strip()) > len(str(MOST)) or int(text) > MOST):
+        fault = f"--seeds = {words[0]}: expected at most {MOST:,} trainings of each; that seed alone is '{words[0]},'"
+    if fault:
+        raise OptionError("the comparison", [*([] if entries is None else _faults(entries)), fault])
+    found = [int(word) for word in words] if "," in text else list(range(int(text)))
+    if entries is not None:
+        check(entries, found)
+    return found
 
 
 def check(entries: Sequence[str], seeds: Sequence[int]) -> None:
     """Refuse what cannot take part, all of it at once."""
+    faults = [*_faults(entries), *_twice("seeds", seeds)]
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        faults.append("the runs follow each other in one process: expected no launcher of several")
+    if faults:
+        raise OptionError("the comparison", faults)
+
+
+def _faults(entries: Sequence[str]) -> list[str]:
+    """What is wrong with the entries."""
     faults = [
         f"{name!r} is no scheduler{did_you_mean(name, ENTRIES)}; known are {', '.join(ENTRIES)}"
         for name in entries
         if name not in ENTRIES
     ]
-    for what, given in (("schedulers", entries), ("seeds", seeds)):
-        twice = [str(each) for each in dict.fromkeys(given) if list(given).count(each) > 1]
-        faults += [f"{what}: {', '.join(twice)} is there more than once: expected each once"] if twice else []
-        faults += [] if given else [f"{what}: expected one or more"]
-    if "match" in entries and _MATCHED not in entries:
-        faults.append(f"'match' draws as many old and new examples as {_MATCHED!r} does: expected {_MATCHED!r} as well")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        faults.append("the runs follow each other in one process: expected no launcher of several")
-    if faults:
-        raise OptionError("the contest", faults)
+    faults += _twice("schedulers", entries)
+    if "match" in entries and matched(entries) is None:
+        faults.append(
+            f"'match' draws as many old and new examples as a schedule does: expected one of {_NAMED} as well"
+        )
+    return faults
 
 
-def recipe_of(recipe: Recipe, name: str, seed: int, folder: Path) -> Recipe:
-    """The recipe of one run. An order that its scheduler does not know is `uniform`, which all know."""
+def _twice(what: str, given: Sequence[object]) -> list[str]:
+    twice = [str(each) for each, count in Counter(given).items() if count > 1]
+    faults = [f"{what}: {', '.join(twice)} is there more than once: expected each once"] if twice else []
+    return faults if given else [f"{what}: expected one or more"]
+
+
+def recipe_of(recipe: Recipe, name: str, seed: int, folder: Path, schedule: str | None = None) -> Recipe:
+    """The recipe of one run; `schedule` is whose counts `match` takes. What a scheduler does not know is left out."""
     entry, given = ENTRIES[name], recipe.as_dict()
     scheduler = entry.overrides[0].partition("=")[2]
+    kind, review = SCHEDULERS[scheduler], given["review"]
     for pool in ("old", "new"):
-        if given["review"][pool]["order"] not in SCHEDULERS[scheduler].agendas:
-            given["review"][pool]["order"] = "uniform"
-    given["review"]["counts"] = str(place_of(folder, _MATCHED, seed) / "review" / "log") if name == "match" else None
+        if review[pool]["order"] not in kind.agendas:
+            review[pool]["order"] = None
+    review["decks"] = review["decks"] if "decks" in kind.extras else None
+    review["old"]["quiz"] = review["old"]["quiz"] if "quiz" in kind.extras else None
+    counts = place_of(folder, schedule or _MATCHED[0], seed) / "review" / "log"
+    review["counts"] = str(counts) if name == "match" else None
     given["training"]["seed"], given["output"] = seed, str(place_of(folder, name, seed))
     return load_recipe(given, entry.overrides)
 

@@ -24,6 +24,9 @@ from srt_peft.evaluation.suites import ACCURACY, Asked, Baselines, Model, Option
 from srt_peft.evaluation.tables import FORMATS, to_json
 from srt_peft.evaluation.targets import Target, base_of, target_of
 from srt_peft.evaluation.verdict import exit_code
+from srt_peft.training.folder import RECIPE
+from srt_peft.training.keys import Recipe
+from srt_peft.training.recipe import load_recipe
 
 
 @dataclass(frozen=True)
@@ -131,14 +134,31 @@ def labels_of(targets: Sequence[Target]) -> list[str]:
     for target in targets:
         label = target.label
         if target.recipe is not None and target.home is not None and target.folder is not None:
-            recipe = target.recipe.as_dict()
-            seed, _ = recipe["training"].pop("seed"), recipe.pop("output")
-            condition = key_of(recipe, target.folder.name)
+            seed = target.recipe.training.seed
+            condition = key_of(_condition(target.recipe, target.home), target.folder.name)
             if (condition, seed) not in trained:
                 trained.add((condition, seed))
                 label = first.setdefault(condition, label)
         labels.append(label)
     return labels
+
+
+def _condition(recipe: Recipe, home: Path) -> dict[str, Any]:
+    """A run's recipe without what tells it from the other trainings of one condition.
+
+    A run that draws by the counts of another's log (`match`) is of the condition of that other run, wherever the two
+    have moved since. Where it is gone, the log's path has to do.
+    """
+    told = recipe.as_dict()
+    del told["training"]["seed"], told["output"]
+    counts = recipe.review.counts
+    if counts is not None:
+        for log in (home / os.path.relpath(counts, recipe.output), Path(counts)):
+            run = log.parent.parent  # RUN/review/log
+            if (run / RECIPE).is_file():
+                told["review"]["counts"] = _condition(load_recipe(run / RECIPE), run)
+                break
+    return told
 
 
 def _folder(target: Target, out: Path | None) -> Path:

@@ -4,8 +4,10 @@
 
 Two intervals stand beside the mean of d. Over seeds, Student's: mean ± t·sd/√k with k − 1 degrees of freedom, which
 says how far other trainings would land. Over questions, the bootstrap's, of the mean over these very trainings, which
-says how far other questions would. A difference counts as one when neither has 0 in it. One seed has no spread, and
-then the questions alone decide, which is said.
+says how far other questions would. The bootstrap knows no more than the questions that were asked: three that are all
+better have an interval without any width, and yet would all be better by chance one time in four. So the paired test
+has its say as well: a difference counts as one when neither interval has 0 in it and p < 1 − level. One seed has no
+spread, and then the questions alone decide, which is said.
 """
 
 from __future__ import annotations
@@ -47,9 +49,15 @@ class Difference:
     @property
     def sign(self) -> int:
         """+1 where it is better by more than chance explains, −1 where worse, 0 where either could be."""
-        lows = [x for x in (self.low, self.question_low) if x is not None]
-        highs = [x for x in (self.high, self.question_high) if x is not None]
-        return int(min(lows) > 0) - int(max(highs) < 0)
+        return sign_of(self.p, (self.low, self.question_low), (self.high, self.question_high))
+
+
+def sign_of(p: float, lows: Iterable[float | None], highs: Iterable[float | None]) -> int:
+    """The sign of a difference that counts, 0 of one that does not: by all its intervals, and by the paired test."""
+    if p >= 1 - LEVEL:
+        return 0
+    low, high = min(x for x in lows if x is not None), max(x for x in highs if x is not None)
+    return int(low > 0) - int(high < 0)
 
 
 @dataclass(frozen=True)
@@ -142,19 +150,19 @@ def t_within(t: float, freedom: int) -> float:
 
 # --- in words -----------------------------------------------------------------------------------------------------
 
-_VERDICTS = {+1: "better on ", -1: "worse on ", 0: "no difference exceeds its interval on "}
+_VERDICTS = {+1: "better on ", -1: "worse on ", 0: "no difference counts on "}
 
 
 def in_words(found: Sequence[Differences]) -> list[str]:
-    """Which differences exceed their intervals, and as plainly which do not; and what to think of so many."""
+    """Which differences count, and as plainly which do not; and what to think of so many."""
     lines = [_line(each, label) for each in found for label in dict.fromkeys(row.label for row in each.rows)]
     rows = [row for each in found for row in each.rows]
     if rows and max(len(row.seeds) for row in rows) == 1:
         lines.append("One seed: no spread between trainings is known, and the intervals are over questions alone.")
     if rows:
         lines.append(
-            f"A difference counts where none of its intervals has 0 in it. Of the {len(rows)} looked at, chance alone "
-            f"would let about one in twenty through an interval of {100 * LEVEL:g} %."
+            f"A difference counts where none of its intervals has 0 in it and p < {1 - LEVEL:.2g}. Of the {len(rows)} "
+            f"looked at, chance alone would let about one in twenty through an interval of {100 * LEVEL:g} %."
         )
     return lines
 

@@ -32,5 +32,6 @@ def score(
                 batch = collate(rows, tokens, ids, pad=tokenizer.pad_token_id).to(device)
                 mean, count = summarise(*token_nll(model, batch), len(batch.ids))
                 for i, nll, n in zip(batch.ids.tolist(), mean.tolist(), count.tolist(), strict=True):
-                    yield {"key": keys[i], "split": split, "value": nll, "weight": float(n), "id": i}
+                    source = pool.sources[pool.source[i]]
+                    yield {"key": keys[i], "split": split, "value": nll, "weight": float(n), "id": i, "source": source}
                 bar.update(len(batch.ids))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from srt_peft.evaluation.by_source import BySource
 from srt_peft.evaluation.evaluate import Result, told as results_told
 from srt_peft.evaluation.exposure import Spread
 from srt_peft.evaluation.paired import Difference, Differences
@@ -22,6 +23,7 @@ def written(
     style: str,
     results: Sequence[Result],
     differences: Sequence[Differences],
+    sources: Sequence[BySource],
     exposure: Figures,
     compute: Figures,
     sentences: Sequence[str],
@@ -31,13 +33,21 @@ def written(
     parts = [results_told(results, style).rstrip()] if results else []
     for found in differences:
         if found.rows:
-            parts += _part(style, f"{found.title}: paired by seed and question", _differences(found))
+            head = f"{found.title}: against {found.reference}, paired by seed and question"
+            parts += _part(style, head, _differences(found))
+    for each in sources:
+        parts += _part(style, f"{each.title}: what each source of old has lost, in {each.unit}", _sources(each))
     if exposure:
         parts += _part(style, f"what was drawn (ρ = {old_fraction:g})", _figures(exposure, _EXPOSURE))
-        parts += _part(style, "what it cost; an evaluation does not count", _figures(compute, _COMPUTE))
+        parts.append(cost(style, compute))
     if sentences:
         parts += [_HEADS[style].format("in words"), "\n".join(_said(style, line) for line in sentences)]
     return "\n\n".join(parts) + "\n"
+
+
+def cost(style: str, compute: Figures) -> str:
+    """What each entry cost, as a table with its head."""
+    return "\n\n".join(_part(style, "what it cost; an evaluation does not count", _figures(compute, _COMPUTE)))
 
 
 def _part(style: str, head: str, rows: _Rows) -> list[str]:
@@ -52,7 +62,7 @@ def _said(style: str, line: str) -> str:
 
 
 def _differences(found: Differences) -> _Rows:
-    """A row an entry and split; positive is better; in bold what no interval explains."""
+    """A row an entry and split; positive is better; in bold what counts (see `paired`)."""
     level = f"{100 * found.level:g} % over"
     head = [f"against {found.reference}", "on", found.unit, f"{level} seeds", f"{level} questions", "p", "seeds"]
     return [[*map(_Cell, head)], *(_row(found, row) for row in found.rows)]
@@ -75,6 +85,27 @@ def _row(found: Differences, row: Difference) -> list[_Cell]:
         _Cell(span(row.question_low, row.question_high)),
         _Cell("< 0.001" if row.p < 0.001 else f"{row.p:.3f}"),
         _Cell(str(len(row.seeds))),
+    ]
+
+
+# --- what each source has lost --------------------------------------------------------------------------------------
+
+
+def _sources(found: BySource) -> _Rows:
+    """A row an entry, a column a source: positive is lost; the mean counts each source once."""
+    factor, unit = METRICS[found.metric].factor, found.unit
+
+    def lost(spread: Spread) -> _Cell:
+        mean, sd = spread["mean"] or 0.0, spread["sd"]
+        return _Cell(number=number(factor * mean, unit), between="" if sd is None else number(factor * sd, unit))
+
+    head = ["", *(f"{name} ({count})" for name, count in found.questions.items()), "mean", "worst", "which"]
+    return [
+        [*map(_Cell, head)],
+        *(
+            [_Cell(row.label), *map(lost, (*row.sources.values(), row.mean, row.sources[row.worst])), _Cell(row.worst)]
+            for row in found.rows
+        ),
     ]
 
 

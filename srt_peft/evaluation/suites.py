@@ -146,7 +146,7 @@ def _perplexity(source: str | None, target: Target, options: Options) -> Prepare
     from srt_peft.evaluation import perplexity
     from srt_peft.training.base import load_tokenizer
     from srt_peft.training.recipe import load_recipe
-    from srt_peft.training.run import corpora
+    from srt_peft.training.texts import corpora
 
     recipe: Recipe | None = load_recipe(source) if source else target.recipe
     if recipe is None:
@@ -243,9 +243,17 @@ def check(asked: Sequence[Asked]) -> None:
     readers: dict[str, Callable[[str], Any]] = {
         "qa": load_questions, "qa-text": load_questions, "temporalwiki": load_probes,
     }  # fmt: skip
+    refused = []
     for each in asked:
         if each.name in readers:
-            readers[each.name](str(each.source))
+            try:
+                readers[each.name](str(each.source))
+            except OptionError as error:
+                refused.append(error)
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise OptionError("the suites", [str(error).replace("\n", "\n  ") for error in refused])
 
 
 # --- asking -------------------------------------------------------------------------------------------------------

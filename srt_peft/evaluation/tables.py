@@ -239,6 +239,12 @@ def _typeset(cell: _Cell) -> str:
     return rf"\textbf{{\boldmath {text}}}" if cell.bold else text
 
 
+def grid(style: str, rows: Sequence[Sequence[str]]) -> str:
+    """Any table of texts, the first row of which is its head, in one of the styles."""
+    writers = {"terminal": _aligned, "markdown": _piped, "latex": _tabular}
+    return writers[style]([[_Cell(text) for text in row] for row in rows])
+
+
 def _aligned(rows: _Rows) -> str:
     """Words to the left in the first column, everything else to the right, a rule under the head."""
     texts = [[_text(cell) for cell in row] for row in rows]

@@ -1,52 +1,37 @@
-"""The pictures of a run: each answers one question, says how it is read, and has its figures in a table.
-
-Old is blue and drawn through, new is vermilion and dashed, in every picture: colours that all eyes tell apart, on a
-light page and on a dark one. What the page's theme decides (ink, grid) is left to the page.
-"""
+"""The pictures of a run: each answers one question, says how it is read, and has its figures in a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from srt_peft.report.journal import Counts, Floats, Windows
+from srt_peft.report.drawing import (
+    GREY,
+    HUES,
+    NEW,
+    OLD,
+    SYMBOLS,
+    Chart,
+    Rows,
+    Section,
+    chart,
+    line,
+    perplexity_axis,
+    picked,
+    plain,
+    rows_of,
+    span,
+    thin,
+    thinned,
+)  # fmt: skip
+from srt_peft.report.journal import Counts, Floats
 from srt_peft.report.read import POOLS, Run
 from srt_peft.report.words import number, percent, perplexity, whole
 
-OLD, NEW, GREY = "#0072b2", "#d55e00", "#808080"
-HUES = (OLD, NEW, "#009e73", "#b5589a", "#a07800", "#5a6fd6", "#8c5a2b", "#b03a2e")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 _QUALITY = ("#a63603", "#e6550d", "#fdae6b", "#9ecae1", "#4292c6", "#1f66ad")
-_ROWS = 10  # of a table of a curve
-
-Rows = list[list[str]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A picture, its question, how it is read, and its figures."""
-
-    name: str
-    title: str
-    reading: str
-    figure: go.Figure
-    head: list[str]
-    rows: Rows
-    tall: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """Pictures that belong together."""
-
-    title: str
-    charts: list[Chart]
 
 
 def of_run(run: Run) -> list[Section]:
@@ -54,6 +39,7 @@ def of_run(run: Run) -> list[Section]:
     sections = {
         "What it learned": (_loss, _perplexity, _scores),
         "What was drawn": (_share, _backlog, _coverage, _visits),
+        "Decks and quiz": (_slots, _lost, _quiz),
         "How well it was recalled": (_quality, _lapses),
         "The schedule": (_intervals, _ease),
         "Forgetting curves": (_forgetting, _change),
@@ -73,7 +59,7 @@ def _loss(run: Run) -> Chart | None:
     reading = "The loss of each step's batch, old and new together: lower is better, and it moves with what is drawn."
     rows = rows_of(windows.middle, [run.course.loss], number)
     return Chart(
-        "loss", "Training loss", reading + _thinned(windows), chart([trace], "step", "nats a token"),
+        "loss", "Training loss", reading + thinned(windows), chart([trace], "step", "nats a token"),
         ["step", "loss"], rows,
     )  # fmt: skip
 
@@ -93,7 +79,7 @@ def _perplexity(run: Run) -> Chart | None:
             head, columns, x = [*head, f"{pool}, as drawn"], [*columns, run.journal.nll[:, i]], windows.middle
     for i, pool in enumerate(POOLS):
         if found := held.get(pool):
-            steps, nll = _thin(*found)
+            steps, nll = thin(*found)
             trace = line(f"{pool}, held out", steps, np.exp(nll), i, "%{y:.4g}")
             traces.append(trace.update(mode="lines+markers", marker_symbol=SYMBOLS[i], marker_size=7))
     if not traces:
@@ -105,9 +91,9 @@ def _perplexity(run: Run) -> Chart | None:
         "Lower is better. As drawn: the model's perplexity on what it is about to train on. Held out: on text that it "
         "never trains on, where a rise of old is forgetting."
     )
-    shown = chart(traces, "step", "perplexity", yaxis=perplexity_axis(traces))
-    thinned = _thinned(run.journal.windows) if run.journal else ""
-    return Chart("perplexity", "Perplexity of old and new", reading + thinned, shown, head, rows)
+    shown = chart(traces, "step", "perplexity", yaxis=perplexity_axis(y for trace in traces for y in trace.y))
+    reading += thinned(run.journal.windows) if run.journal else ""
+    return Chart("perplexity", "Perplexity of old and new", reading, shown, head, rows)
 
 
 def _held_out_rows(held: dict[str, tuple[list[int], list[float]] | None]) -> tuple[list[str], Rows]:
@@ -124,7 +110,7 @@ def _scores(run: Run) -> Chart | None:
         return None
     traces = []
     for i, (name, (steps, values)) in enumerate(scores.items()):
-        trace = line(name, *_thin(steps, values), i, "%{y:.4g}")
+        trace = line(name, *thin(steps, values), i, "%{y:.4g}")
         traces.append(trace.update(mode="lines+markers", marker_symbol=SYMBOLS[i % len(SYMBOLS)]))
     steps = next(iter(scores.values()))[0]
     same = {name: np.asarray(values) for name, (at, values) in scores.items() if at == steps}
@@ -150,7 +136,7 @@ def _share(run: Run) -> Chart | None:
     axis = {"tickformat": ".0%", "range": [-0.01, min(top, 1.02)]}
     rows = rows_of(windows.middle, [drawn[:, 0], drawn[:, 1]], whole)
     shown = chart(traces, "step", "share of the draw", yaxis=axis)
-    return Chart("share", "Old examples in the draws", reading + _thinned(windows), shown, ["step", *POOLS], rows)
+    return Chart("share", "Old examples in the draws", reading + thinned(windows), shown, ["step", *POOLS], rows)
 
 
 def _backlog(run: Run) -> Chart | None:
@@ -161,7 +147,7 @@ def _backlog(run: Run) -> Chart | None:
     reading = "How many examples were due before each draw: a backlog that grows is more than the batches can review."
     rows = rows_of(windows.middle, [due[:, 0], due[:, 1]], whole)
     shown = chart(traces, "step", "examples due", yaxis={"rangemode": "tozero"})
-    return Chart("backlog", "Due, and waiting", reading + _thinned(windows), shown, ["step", *POOLS], rows)
+    return Chart("backlog", "Due, and waiting", reading + thinned(windows), shown, ["step", *POOLS], rows)
 
 
 def _coverage(run: Run) -> Chart | None:
@@ -181,7 +167,7 @@ def _coverage(run: Run) -> Chart | None:
     head = ["step", "old seen", "new seen", "reviews of a seen old", "reviews of a seen new"]
     rows = [
         [*ends, *map(number, repeats[at])]
-        for ends, at in zip(rows_of(windows.middle, shares, percent), _picked(windows.count), strict=True)
+        for ends, at in zip(rows_of(windows.middle, shares, percent), picked(windows.count), strict=True)
     ]
     axis = {"tickformat": ".0%", "range": [-0.01, 1.02]}
     shown = chart(traces, "step", "share of the pool", yaxis=axis)
@@ -205,9 +191,9 @@ def _quality(run: Run) -> Chart | None:
     reading = "How the reviews were graded: orange are lapses (q\u00a0<\u00a03), blue is what was recalled."
     axis = {"tickformat": ".0%", "range": [0, 1]}
     shown = chart(traces, "step", "share of the reviews", yaxis=axis, legend_traceorder="normal")
-    rows = [[whole(windows.middle[i]), *map(percent, shares[i])] for i in _picked(windows.count)]
+    rows = [[whole(windows.middle[i]), *map(percent, shares[i])] for i in picked(windows.count)]
     head = ["step", *(f"q {q}" for q in range(6))]
-    return Chart("quality", "Quality of the reviews", reading + _thinned(windows), shown, head, rows)
+    return Chart("quality", "Quality of the reviews", reading + thinned(windows), shown, head, rows)
 
 
 def _lapses(run: Run) -> Chart | None:
@@ -224,7 +210,74 @@ def _lapses(run: Run) -> Chart | None:
     rows = rows_of(windows.middle, [rate[:, 0], rate[:, 1]], percent)
     axis = {"tickformat": ".3~%", "rangemode": "tozero"}
     shown = chart(traces, "step", "share of the reviews", yaxis=axis)
-    return Chart("lapses", "Lapses", reading + _thinned(windows), shown, ["step", *POOLS], rows)
+    return Chart("lapses", "Lapses", reading + thinned(windows), shown, ["step", *POOLS], rows)
+
+
+# --- decks and quiz -------------------------------------------------------------------------------------------------
+
+_SHOWN = len(HUES)  # of more decks the largest are shown
+_POINTS = 20  # a batch has few slots, which chance rounds: a point is the mean of several steps
+
+
+def _slots(run: Run) -> Chart | None:
+    decks = None if run.course is None else run.course.decks
+    if run.course is None or decks is None or decks.drawn.size < 2:
+        return None
+    x, slots = _coarse(run.course.windows.middle, decks.slots)
+    shares = slots / np.maximum(slots.sum(axis=1, keepdims=True), 1)
+    shown, total = decks.largest(_SHOWN), decks.sizes[decks.drawn].sum()
+    names = [decks.names[g] + (f" ({percent(decks.sizes[g] / total)} of old)" if total else "") for g in shown]
+    traces = [line(name, x, shares[:, g], i, "%{y:.1%}") for i, (g, name) in enumerate(zip(shown, names, strict=True))]
+    reading = (
+        "Which decks the old slots went to, each point over several steps; in brackets each deck's share of the old "
+        f"text. A deck above it was found to forget more than the others.{decks.left_out(_SHOWN)}"
+    )
+    figure = chart(traces, "step", "share of the old slots", yaxis={"tickformat": ".0%", "rangemode": "tozero"})
+    rows = rows_of(x, [shares[:, g] for g in shown], percent)
+    return Chart("slots", "Old slots by deck", reading, figure, ["step", *names], rows)
+
+
+def _lost(run: Run) -> Chart | None:
+    decks = None if run.course is None else run.course.decks
+    if run.course is None or decks is None or decks.drawn.size < 2:
+        return None
+    x, shown = run.course.windows.middle, decks.largest(_SHOWN)
+    traces = [line(decks.names[g], x, decks.forgetting[:, g], i, "%{y:.3f}") for i, g in enumerate(shown)]
+    reading = (
+        "The log of each deck's perplexity now over that of the base, a running mean over its reviews, by which slots "
+        f"are shared out: a line that falls is memory that comes back.{decks.left_out(_SHOWN)}"
+    )
+    figure = chart(traces, "step", "lost, nats a token", yaxis={"rangemode": "tozero"})
+    rows = rows_of(x, [decks.forgetting[:, g] for g in shown], number)
+    names = ["step", *(decks.names[g] for g in shown)]
+    return Chart("lost", "What each deck has lost", reading + thinned(run.course.windows), figure, names, rows)
+
+
+def _quiz(run: Run) -> Chart | None:
+    quiz = None if run.course is None else run.course.quiz
+    if run.course is None or quiz is None:
+        return None
+    x, counts = _coarse(run.course.windows.middle, quiz)
+    steps = _coarse(run.course.windows.middle, run.course.windows.steps[:, None])[1]
+    asked, passed = (counts / steps).T
+    traces = [
+        line("asked", x, asked, 0, "%{y:.3g} a step"),
+        line("passed, and not studied", x, passed, 2, "%{y:.3g} a step"),
+    ]
+    reading = (
+        "How many old examples were asked before a step, forward only, and how many of them were still known and so "
+        "were put off without being studied: where nearly all are, there is little to find."
+    )
+    figure = chart(traces, "step", "examples a step", yaxis={"rangemode": "tozero"})
+    head = ["step", "asked a step", "passed a step"]
+    return Chart("quiz", "Quiz: asked and passed", reading, figure, head, rows_of(x, [asked, passed], number))
+
+
+def _coarse(x: Floats, table: NDArray[np.integer]) -> tuple[Floats, Floats]:
+    """The same in few windows: the middle of each, and its sums."""
+    starts = np.unique(np.linspace(0, len(x), min(len(x), _POINTS), endpoint=False).astype(np.int64))
+    ends = np.append(starts[1:], len(x)) - 1
+    return (x[starts] + x[ends]) / 2, np.add.reduceat(table, starts, axis=0).astype(np.float64)
 
 
 # --- distributions ----------------------------------------------------------------------------------------------------
@@ -232,7 +285,7 @@ def _lapses(run: Run) -> Chart | None:
 
 def _visits(run: Run) -> Chart | None:
     counts = run.census.visits
-    names = ["none", *(_span(k) for k in range(counts.shape[1] - 1))]
+    names = ["none", *(span(k) for k in range(counts.shape[1] - 1))]
     reading = "How often the examples of each pool were reviewed in all, as a share of the pool."
     return _distribution("visits", "Reviews of an example", reading, "reviews", names, counts)
 
@@ -240,7 +293,7 @@ def _visits(run: Run) -> Chart | None:
 def _intervals(run: Run) -> Chart | None:
     counts = run.census.interval
     reading = "After how many steps the seen examples return: mass to the right is what the schedule takes to be known."
-    names = [_span(k) for k in range(counts.shape[1])]
+    names = [span(k) for k in range(counts.shape[1])]
     return _distribution("intervals", "Intervals", reading, "interval in steps", names, counts)
 
 
@@ -278,7 +331,8 @@ def _distribution(name: str, title: str, reading: str, axis: str, names: Sequenc
 
 def _forgetting(run: Run) -> Chart | None:
     reading = (
-        "The mean signal at a review, by how long ago the review before was, with 95\u202f% intervals. What is known "
+        "The mean signal at a review, by how long ago the review before was, with 95\u202f% intervals, as if "
+        "reviews were independent, which those of one example are not: they are wider in truth. What is known "
         "well is asked after longer, so a curve may fall though each example is being forgotten."
     )
     return _by_lag(run, "forgetting", "Signal by steps since the last review", reading, 0, "signal, nats a token")
@@ -286,8 +340,8 @@ def _forgetting(run: Run) -> Chart | None:
 
 def _change(run: Run) -> Chart | None:
     reading = (
-        "What became of each example's signal since its last review, with 95\u202f% intervals: below 0 the model has "
-        "got better at it meanwhile, above 0 it has forgotten."
+        "What became of each example's signal since its last review, with 95\u202f% intervals, as if reviews were "
+        "independent: below 0 the model has got better at it meanwhile, above 0 it has forgotten."
     )
     return _by_lag(run, "change", "Change since the last review", reading, 1, "change, nats a token")
 
@@ -301,7 +355,7 @@ def _by_lag(run: Run, name: str, title: str, reading: str, which: int, axis: str
     if not used.size:
         return None
     bins = range(int(used[0]), int(used[-1]) + 1)
-    names = [_span(k) for k in bins]
+    names = [span(k) for k in bins]
     traces = []
     for i, pool in enumerate(POOLS):
         if count[i].any():
@@ -316,78 +370,5 @@ def _by_lag(run: Run, name: str, title: str, reading: str, which: int, axis: str
     if which:
         shown.add_hline(y=0, line={"color": GREY, "width": 1, "dash": "dot"})
     head = ["steps", "old", "reviews of old", "new", "reviews of new"]
-    rows = [[_span(k), *(told for i in (0, 1) for told in (number(mean[i, k]), whole(count[i, k])))] for k in bins]
+    rows = [[span(k), *(told for i in (0, 1) for told in (number(mean[i, k]), whole(count[i, k])))] for k in bins]
     return Chart(name, title, reading, shown, head, rows)
-
-
-# --- what they share ------------------------------------------------------------------------------------------------
-
-
-def chart(traces: Sequence[Any], x: str, y: str, **layout: Any) -> go.Figure:
-    """A figure without the house's theme, which the page puts on."""
-    made = go.Figure(
-        data=traces,
-        layout={
-            "template": "none", "xaxis_title_text": x, "yaxis_title_text": y, "hovermode": "x unified",
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-            "margin": {"l": 56, "r": 12, "t": 30, "b": 46}, "xaxis": {"automargin": True, "zeroline": False},
-            "yaxis": {"automargin": True, "zeroline": False}, "autosize": True, "showlegend": True,
-        },
-    )  # fmt: skip
-    return made.update_layout(**layout)
-
-
-def line(name: str, x: Any, y: Any, style: int, hover: str) -> go.Scatter:
-    """A curve in the colour and the dashes of its style."""
-    color = HUES[style % len(HUES)]
-    return go.Scatter(
-        x=plain(x), y=plain(y), name=name, mode="lines", marker={"color": color}, hovertemplate=hover, connectgaps=True,
-        line={"color": color, "dash": DASHES[style % len(DASHES)], "width": 2},
-    )  # fmt: skip
-
-
-def perplexity_axis(traces: Sequence[go.Scatter]) -> dict[str, Any]:
-    """Logarithmic with round ticks, the fewer the more powers of ten there are; as it is, within a factor of two."""
-    values = [y for trace in traces for y in trace.y if y is not None and y > 0] or [1.0]
-    low, high = np.log10(min(values)), np.log10(max(values))
-    if high - low < 0.3:
-        return {"title": {"text": "perplexity"}}
-    heads = (1, 2, 3, 4, 5, 7) if high - low <= 1 else (1, 2, 5) if high - low <= 3 else (1,)
-    ticks = [head * 10.0**power for power in np.arange(np.floor(low), np.ceil(high) + 1) for head in heads]
-    title = {"text": "perplexity (log scale)"}
-    return {"type": "log", "title": title, "tickvals": ticks, "ticktext": [f"{tick:,.6g}" for tick in ticks]}
-
-
-def plain(values: Any) -> list[Any]:
-    """Values as JSON has them, to five digits, null where there is none: a page has no use for more."""
-    return [
-        v if isinstance(v, str) else float(f"{v:.5g}") if np.isfinite(v) else None for v in np.asarray(values).tolist()
-    ]
-
-
-def _thin(steps: Sequence[int], values: Sequence[float]) -> tuple[Floats, Floats]:
-    """At most so many of the measurements, the first and the last among them."""
-    at = _picked(len(steps), 400)
-    return np.asarray(steps, dtype=float)[at], np.asarray(values)[at]
-
-
-def _picked(count: int, most: int = _ROWS) -> Counts:
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
-
-
-def rows_of(x: NDArray[Any], columns: Sequence[NDArray[Any]], say: Callable[[float], str]) -> Rows:
-    """A table of some points of these curves."""
-    return [[whole(x[i]), *(say(column[i]) for column in columns)] for i in _picked(len(x))]
-
-
-def _thinned(windows: Windows) -> str:
-    return f" Each point is the mean of {windows.width:,} steps." if windows.width > 1 else ""
-
-
-def _span(k: int) -> str:
-    """2**k to 2**(k+1) − 1, in thousands or millions where they are many."""
-    low, high = 2**k, 2 ** (k + 1) - 1
-    for unit, name in ((10**6, "M"), (10**3, "k")):
-        if low >= unit:
-            return f"{low / unit:.0f}{name}–{2 * low / unit:.0f}{name}"
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

@@ -6,7 +6,6 @@ that is higher has forgotten less, one that is further right has learned more. I
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from srt_peft.errors import DamagedError
-from srt_peft.report.charts import GREY, HUES, SYMBOLS, Chart, Rows, Section, chart, line, perplexity_axis, rows_of
+from srt_peft.report import saved
+from srt_peft.report.drawing import GREY, HUES, SYMBOLS, Chart, Rows, Section, chart, line, perplexity_axis, rows_of
 from srt_peft.report.journal import Floats
 from srt_peft.report.read import Course, read_course
-from srt_peft.report.words import duration, number, percent, perplexity, whole
+from srt_peft.report.words import ABSENT, count, duration, number, perplexity, share, tenths, whole
 
-CONTEST = "contest.json"
 _PAIRS = (("old", "new"), ("unchanged", "changed"))
 
 
@@ -34,14 +32,22 @@ class Metric:
     axis: str
     more: bool
     told: Callable[[float | None], str]
-    difference: tuple[float, str]
+    spread: Callable[[float], str]
+    factor: float
+    unit: str
+    digits: int
+    """Of a difference, in `unit`, which is `factor` times the records' own."""
+    most: float = math.inf
+    """What no mean can exceed: trainings that differ may take the end of an interval further, as they may below 0."""
 
 
 METRICS = {
-    "accuracy": Metric(lambda mean: 100 * mean, "accuracy, %", True, percent, (100.0, "points")),
-    "nll": Metric(lambda mean: math.exp(min(mean, 700.0)), "perplexity", False, perplexity, (1.0, "nats a token")),
-    "perplexity": Metric(lambda mean: mean, "perplexity", False, number, (1.0, "perplexity")),
-}  # fmt: skip
+    "accuracy": Metric(lambda mean: 100 * mean, "accuracy, %", True, share, tenths, 100.0, "points", 1, 1.0),
+    "nll": Metric(
+        lambda mean: math.exp(min(mean, 700.0)), "perplexity", False, perplexity, number, 1.0, "nats a token", 3
+    ),
+    "perplexity": Metric(lambda mean: mean, "perplexity", False, number, number, 1.0, "perplexity", 2),
+}
 
 
 @dataclass
@@ -61,21 +67,13 @@ class Contest:
 
 def read_contest(folder: Path) -> Contest:
     """Read contest.json, and the metrics of the runs that it names."""
-    path, notes = folder / CONTEST, list[str]()
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        if said["format"] != "srt_peft contest" or said["version"] != 1:
-            raise ValueError(f"format {said['format']!r}, version {said['version']!r}")  # noqa: TRY301
-        courses: dict[str, list[Course]] = {name: [] for name in said["entries"]}
-        for run in said["runs"]:
-            course = read_course(folder / run["folder"] / "metrics.jsonl", notes)
-            courses[run["entry"]] += [course] if course else []
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedError(
-            f"{path} is no contest that this srt-peft knows ({error}). `srt-peft compare` writes it anew."
-        ) from None
+    said, notes = saved.read(folder / saved.CONTEST), list[str]()
+    courses: dict[str, list[Course]] = {name: [] for name in said["entries"]}
+    for run in said["runs"]:
+        course = read_course(folder / run["folder"] / "metrics.jsonl", notes)
+        courses[run["entry"]] += [course] if course else []
     if not said["complete"]:
-        done, asked = len(said["runs"]), len(said["entries"]) * len(said["seeds"])
+        done, asked = len(said["runs"]), len(said["planned"])
         notes.append(f"The comparison is not finished: {done} of {asked} runs are done, and only these are shown.")
     return Contest(folder, said, courses, notes)
 
@@ -117,10 +115,15 @@ def _plane(contest: Contest, result: Mapping[str, Any], i: int) -> Chart | None:
         )  # fmt: skip
         rows.append([label, *(_between(score, metric) for score in (kept, learned)), whole(standing["trainings"])])
     better = "" if metric.more else " Both axes are turned, as lower is better."
-    axes = {} if metric.more else {"autorange": "reversed"}
-    shown = chart(
-        traces, f"{pair[1]}: {metric.axis}", f"{pair[0]}: {metric.axis}", hovermode="closest", xaxis=axes, yaxis=axes
-    )
+    up, right = (f"{split}: {metric.axis}" for split in pair)
+    axes: dict[str, Any] = {}
+    if not metric.more:
+        xs, ys = ([trace[axis][0] for trace in traces] for axis in ("x", "y"))
+        axes = {
+            "xaxis": {**perplexity_axis(xs, right), "autorange": "reversed"},
+            "yaxis": {**perplexity_axis(ys, up), "autorange": "reversed"},
+        }
+    shown = chart(traces, right, up, hovermode="closest", **axes)
     reading = (
         f"Higher has kept more of {pair[0]}, further right has learned more of {pair[1]}; the bars are "
         f"{percent_of(result['level'])} intervals.{better}"
@@ -136,11 +139,17 @@ def percent_of(level: float) -> str:
 
 def _bars(score: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
     """The value as shown, and how far its interval reaches to either side."""
-    value, low, high = (metric.show(score["mean" if score[name] is None else name]) for name in ("mean", "low", "high"))
+    names = (("mean" if score[name] is None else name) for name in ("mean", "low", "high"))
+    value, low, high = (metric.show(_possible(score[name], metric)) for name in names)
     return {
         "value": value, "type": "data", "symmetric": False, "array": [max(high - value, 0)],
         "arrayminus": [max(value - low, 0)], "thickness": 1.5, "width": 4,
     }  # fmt: skip
+
+
+def _possible(mean: float, metric: Metric) -> float:
+    """No share is below nothing or above all."""
+    return min(max(mean, 0.0), metric.most)
 
 
 def _faint(color: str) -> str:
@@ -150,12 +159,13 @@ def _faint(color: str) -> str:
 
 
 def _between(score: Mapping[str, Any], metric: Metric) -> str:
-    told = f"{metric.told(score['mean'])}\n{metric.told(score['low'])} to {metric.told(score['high'])}"
+    low, high = (None if score[name] is None else _possible(score[name], metric) for name in ("low", "high"))
+    told = f"{metric.told(score['mean'])}\n{metric.told(low)} to {metric.told(high)}"
     spread = score["between"]
     if spread is None:
         return told
     slope = metric.show(score["mean"] + spread / 2) - metric.show(score["mean"] - spread / 2)
-    return f"{told}\nseeds ± {number(abs(slope))}"
+    return f"{told}\nseeds ± {metric.spread(abs(slope))}"
 
 
 def _on_the_way(contest: Contest, pool: str) -> Chart | None:
@@ -177,7 +187,7 @@ def _on_the_way(contest: Contest, pool: str) -> Chart | None:
         return None
     happens = "a line that rises is forgetting" if pool == "old" else "a line that falls is learning"
     reading = f"Held-out text of {pool}, which no run trains on: {happens}. Each line is the mean over seeds."
-    shown = chart(traces, "step", "perplexity", yaxis=perplexity_axis(traces))
+    shown = chart(traces, "step", "perplexity", yaxis=perplexity_axis(y for trace in traces for y in trace.y))
     rows = rows_of(np.asarray(at), columns, perplexity)
     return Chart(f"way-{pool}", f"Perplexity of {pool}, held out", reading, shown, head, rows)
 
@@ -199,6 +209,7 @@ def tables(contest: Contest) -> list[Table]:
     said = contest.said
     made = [_scores(result) for result in said["results"]]
     made += [_differences(one) for one in said["differences"] if one["rows"]]
+    made += [_sources(one) for one in said.get("sources", [])]
     made += [
         Table(caption, ["", *columns.values()], [
             [name, *(_spread(values.get(key), _TELL.get(key, number)) for key in columns)]
@@ -220,52 +231,90 @@ _SPREADS: tuple[tuple[str, str, dict[str, str]], ...] = (
     }),
 )  # fmt: skip
 _TELL: dict[str, Callable[[float], str]] = {
-    "realised_old_share": percent, "coverage_old": percent, "coverage_new": percent, "repeats_old": percent,
-    "repeats_new": percent, "steps": whole,
-    "tokens_trained": whole, "forward_only_tokens": whole, "empty_steps": whole, "seconds": duration,
-}  # fmt: skip
+    **dict.fromkeys(("realised_old_share", "coverage_old", "coverage_new", "repeats_old", "repeats_new"), share),
+    **dict.fromkeys(("steps", "tokens_trained", "forward_only_tokens", "empty_steps"), count),
+    "seconds": duration,
+}
 
 
 def _spread(value: Mapping[str, float | None] | None, tell: Callable[[float], str]) -> str:
     if value is None or value["mean"] is None:
-        return "–"
+        return ABSENT
     return tell(value["mean"]) + (f" ± {tell(value['sd'])}" if value["sd"] else "")
 
 
 def _scores(result: Mapping[str, Any]) -> Table:
     metric = METRICS[result["metric"]]
-    factor, unit = metric.difference
     names = list(dict.fromkeys(name for standing in result["standings"] for name in standing["scores"]))
     kinds = {name: effect["kind"] for s in result["standings"] for name, effect in s["effects"].items()}
-    head = ["", *names, *(f"{kind}, {name} ({unit})" for name, kind in kinds.items())]
+    head = ["", *names, *(f"{kind}, {name} ({metric.unit})" for name, kind in kinds.items())]
     rows = []
     for standing in result["standings"]:
-        scores = [_between(standing["scores"][name], metric) if name in standing["scores"] else "–" for name in names]
+        scores = [
+            _between(standing["scores"][name], metric) if name in standing["scores"] else ABSENT for name in names
+        ]
         effects = [standing["effects"].get(name) for name in kinds]
-        rows.append([standing["label"], *scores, *(_interval(e and e["difference"], factor) for e in effects)])
+        rows.append([standing["label"], *scores, *(_effect(e and e["difference"], metric) for e in effects)])
     return Table(str(result["title"]), head, rows)
 
 
-def _interval(estimate: Mapping[str, Any] | None, factor: float) -> str:
+def _effect(estimate: Mapping[str, Any] | None, metric: Metric) -> str:
     if estimate is None:
-        return "–"
-    mean, low, high = (None if estimate[k] is None else factor * estimate[k] for k in ("mean", "low", "high"))
-    return number(mean) if low is None else f"{number(mean)}\n{number(low)} to {number(high)}"
+        return ABSENT
+    return f"{_signed(estimate['mean'], metric)}\n{_span(estimate['low'], estimate['high'], metric)}"
+
+
+def _signed(value: float | None, metric: Metric) -> str:
+    if value is None:
+        return ABSENT
+    told = f"{metric.factor * value:+.{metric.digits}f}".replace("-", "−")
+    return told if float(told.replace("−", "-")) else told[1:]  # nothing has no sign
+
+
+def _span(low: float | None, high: float | None, metric: Metric) -> str:
+    return ABSENT if low is None or high is None else f"{_signed(low, metric)} to {_signed(high, metric)}"
 
 
 def _chance(p: float | None) -> str:
-    return number(p) if p is None or p >= 0.001 else "< 0.001"
+    return ABSENT if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _differences(one: Mapping[str, Any]) -> Table:
-    factor, unit = METRICS[one["metric"]].difference
+    """A row an entry and split; above 0 is better, and `reads as` says whether it counts."""
+    metric = METRICS[one["metric"]]
     rows = [
         [
-            row["label"], row["split"], _interval(row, factor), whole(len(row["seeds"])),
-            _interval({"mean": row["mean"], "low": row["question_low"], "high": row["question_high"]}, factor),
-            _chance(row["p"]),
+            row["label"], row["split"], _signed(row["mean"], metric), _span(row["low"], row["high"], metric),
+            _span(row["question_low"], row["question_high"], metric), _chance(row["p"]), whole(len(row["seeds"])),
+            _reads(row, one["level"]),
         ]
         for row in one["rows"]
     ]  # fmt: skip
-    head = ["", "split", "over seeds", "seeds", "over questions", "p"]
-    return Table(f"{one['title']}: better than {one['reference']} by ({unit})", head, rows)
+    level = percent_of(one["level"])
+    head = ["", "split", metric.unit, f"{level} over seeds", f"{level} over questions", "p", "seeds", "reads as"]
+    return Table(f"{one['title']}: against {one['reference']}; above 0 is better", head, rows)
+
+
+def _sources(one: Mapping[str, Any]) -> Table:
+    """A row an entry, a column a source of old; above 0 is lost."""
+    metric = METRICS[one["metric"]]
+
+    def lost(spread: Mapping[str, float | None]) -> str:
+        return _signed(spread["mean"], metric) + (
+            "" if spread["sd"] is None else f" ± {metric.factor * spread['sd']:.{metric.digits}f}"
+        )
+
+    rows = [
+        [row["label"], *(lost(row["sources"][name]) for name in one["questions"]), lost(row["mean"]), row["worst"]]
+        for row in one["rows"]
+    ]
+    head = ["", *(f"{name} ({count})" for name, count in one["questions"].items()), "mean of sources", "worst"]
+    return Table(f"{one['title']}: what each source of old has lost ({metric.unit})", head, rows)
+
+
+def _reads(row: Mapping[str, Any], level: float) -> str:
+    """As the sentences have it: better or worse where all intervals and the paired test say so, else level."""
+    if row["p"] is None or row["p"] >= 1 - level:
+        return "level"
+    bounds = [row[name] for name in ("low", "high", "question_low", "question_high") if row[name] is not None]
+    return "better" if min(bounds, default=0) > 0 else "worse" if max(bounds, default=0) < 0 else "level"

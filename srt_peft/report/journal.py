@@ -48,6 +48,12 @@ class Windows:
         start = self.first + self.width * np.arange(self.count)
         return (start + np.minimum(start + self.width - 1, self.last)) / 2
 
+    @property
+    def steps(self) -> Counts:
+        """How many steps are in each."""
+        start = self.first + self.width * np.arange(self.count)
+        return np.minimum(start + self.width, self.last + 1) - start
+
     def of(self, steps: NDArray[Any]) -> Counts:
         """Which window each step is in."""
         index: Counts = (np.asarray(steps, dtype=np.int64) - self.first) // self.width
@@ -62,7 +68,7 @@ class Journal:
     quality: Counts
     """[window, pool, q]: reviews of that quality."""
     nll: Floats
-    """[window, pool]: the mean signal of what was drawn, NaN where nothing was."""
+    """[window, pool]: the mean signal of what was trained on, NaN where nothing was."""
     first: Counts
     """[window, pool]: examples that were reviewed for the first time."""
     lag: Counts
@@ -73,6 +79,8 @@ class Journal:
     """[2, pool, k]: the same of what changed since the review before."""
     lapses: NDArray[np.int32]
     """Of each example."""
+    untrained: int
+    """Reviews of a quiz: asked, passed, and not trained on."""
 
     @property
     def reviews(self) -> Counts:
@@ -116,13 +124,15 @@ class _Pass:
         self.seen = np.full(examples, -1, dtype=np.int32)
         self.before = np.full(examples, np.nan, dtype=np.float32)
         self.lapses = np.zeros(examples, dtype=np.int32)
+        self.untrained = 0
 
     def take(self, part: NDArray[Any]) -> None:
         """Add a part of the log, whose steps follow those of the parts before."""
         window, pool = self.windows.of(part["step"]), part["pool"].astype(np.int64)
         np.add.at(self.quality, (window, pool, part["quality"]), 1)
-        finite = np.isfinite(part["signal"])
-        for sums, weights in zip(self.nll, (finite, np.where(finite, part["signal"], 0.0)), strict=True):
+        self.untrained += int(np.count_nonzero(part["untrained"]))
+        told = np.isfinite(part["signal"]) & (part["untrained"] == 0)  # those of a quiz would all be low
+        for sums, weights in zip(self.nll, (told, np.where(told, part["signal"], 0.0)), strict=True):
             np.add.at(sums, (window, pool), weights)
         np.add.at(self.lapses, part["id"][part["quality"] < 3], 1)
 
@@ -154,7 +164,7 @@ class _Pass:
             nll = total / count
         signal, change = (_mean_and_error(*sums) for sums in self.curves)
         lag = self.curves[0, 0].astype(np.int64)
-        return Journal(self.windows, self.quality, nll, self.first, lag, signal, change, self.lapses)
+        return Journal(self.windows, self.quality, nll, self.first, lag, signal, change, self.lapses, self.untrained)
 
 
 def _mean_and_error(count: Floats, total: Floats, squares: Floats) -> Floats:

@@ -12,13 +12,26 @@
     "yaxis.linecolor": color("--rule"), "hoverlabel.bgcolor": color("--card"), "hoverlabel.bordercolor": color("--rule"),
     "hoverlabel.font.color": color("--ink"), "font.family": getComputedStyle(document.body).fontFamily, "font.size": 13,
   });
+  // A legend of many names takes its lines from the picture: where it has several, the picture grows by them.
+  const fit = (plot) => {
+    plot.style.height = "";
+    const names = plot.querySelector(".legend"), lines = names ? names.getBoundingClientRect().height - 36 : 0;
+    if (lines > 0) plot.style.height = `${plot.clientHeight + lines}px`;
+    Plotly.Plots.resize(plot);
+  };
+  let wide = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === wide) return;
+    wide = window.innerWidth;
+    setTimeout(() => plots.forEach(fit), 200); // after Plotly's own, which sets the legend anew
+  });
   const plots = [...document.querySelectorAll(".plot")];
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const drawn = plots.map((plot) => {
     const figure = JSON.parse(document.getElementById(plot.dataset.figure).textContent);
     if (touch) figure.layout.dragmode = false; // a finger scrolls the page
     return Plotly.newPlot(plot, figure.data, figure.layout, { displayModeBar: false, responsive: true })
-      .then(() => Plotly.relayout(plot, ink()));
+      .then(() => Plotly.relayout(plot, ink())).then(() => fit(plot));
   });
 
   const show = () => {

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ import numpy as np
 
 import srt_peft
 from srt_peft.errors import OptionError
-from srt_peft.report.read import POOLS, Hard, Run, read_run
+from srt_peft.report.read import POOLS, Course, Hard, Run, read_run
 from srt_peft.report.words import duration, number, percent, perplexity, whole
 
 REPORT = "report.html"
@@ -39,7 +40,7 @@ def write(folder: Path | str, *, text: bool = True, out: Path | str | None = Non
         remedy = "plotly draws the pictures, and is not installed: pip install 'srt-peft[report]'"
         raise OptionError("the report", [remedy])
     folder = Path(folder)
-    target = folder / REPORT if out is None else Path(out)
+    target = _target(folder / REPORT if out is None else Path(out))
     page = _contest(folder) if (folder / "contest.json").is_file() else _run(folder, text=text)
     beside = target.with_name(f".{target.name}.new")
     try:
@@ -49,6 +50,16 @@ def write(folder: Path | str, *, text: bool = True, out: Path | str | None = Non
         beside.unlink(missing_ok=True)
         fault = f"{target}: {error.strerror}: expected a file that can be written"
         raise OptionError("the report", [fault]) from error
+    return target
+
+
+def _target(path: Path) -> Path:
+    """Where the page goes: what a link leads to, and never in the place of what is no file."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        what = "a folder" if target.is_dir() else "no file, but a device or a pipe"
+        fault = f"{path} is {what}: expected the name of a file, new or to be replaced, such as {REPORT}"
+        raise OptionError("the report", [fault])
     return target
 
 
@@ -79,21 +90,34 @@ def _facts(run: Run) -> list[Fact]:
     if course is not None:
         drawn = course.drawn.sum(axis=0)
         share = f"{percent(drawn[0] / drawn.sum())}" if drawn.any() else "–"
-        rho = run.asked("review", "old_fraction")
+        aims = run.asked("review", "scheduler") not in ("cpt", "match")
+        rho = run.asked("review", "old_fraction") if aims else None
         facts += [
             ("old in the draws", f"{share} (ρ {percent(rho)})" if rho is not None else share),
             ("loss, last", number(next((float(v) for v in course.loss[::-1] if np.isfinite(v)), None))),
             *((f"held out, {pool}", perplexity(course.measured[key][1][-1])) for pool in POOLS
               if (key := f"held_out_{pool}_nll") in course.measured),
             ("tokens trained", whole(course.tokens)),
+            *_forward_only(course),
             ("time in steps", duration(course.seconds)),
         ]  # fmt: skip
         if course.empty:
             facts.append(("empty steps", whole(course.empty)))
     if run.journal is not None:
         facts.append(("reviews", whole(int(run.journal.quality.sum()))))
+        if run.journal.untrained:
+            facts.append(("of them asked only", whole(run.journal.untrained)))
         facts.append(("lapses", percent(run.journal.quality[:, :, :3].sum() / max(run.journal.quality.sum(), 1))))
     return facts
+
+
+def _forward_only(course: Course) -> Iterator[Fact]:
+    """What was scored and not learned from, which is compute as well."""
+    for one in course.passes:
+        yield f"{one['name']} pass", f"{one['examples']:,} examples"
+    if course.forward_only:
+        share = percent(course.forward_only / max(course.tokens, 1))
+        yield "tokens forward only", f"{course.forward_only:,} ({share} of those trained)"
 
 
 def _hardest(hard: Sequence[Hard], *, text: bool) -> str:
@@ -138,7 +162,7 @@ def _contest(folder: Path) -> str:
     facts = [
         ("schedulers", whole(len(said["entries"]))),
         ("seeds of each", whole(len(said["seeds"]))),
-        ("runs done", f"{len(said['runs']):,} of {len(said['entries']) * len(said['seeds']):,}"),
+        ("runs done", f"{len(said['runs']):,} of {len(said['planned']):,}"),
         *([("asked", whole(len(said["results"])))] if said["results"] else []),
     ]
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in said["sentences"])
@@ -153,13 +177,17 @@ def _contest(folder: Path) -> str:
 
 
 def _runs(contest: Any) -> str:
-    """Links to the pages of the runs, where they have one."""
+    """Links to the pages of the runs, where they have one; and how one is made."""
     items = "".join(
         f'<li><a href="{escape(run["folder"])}/{REPORT}">{escape(run["entry"])}, seed {run["seed"]}</a></li>'
         for run in contest.said["runs"]
         if (contest.folder / run["folder"] / REPORT).is_file()
     )
-    return f"<section><h2>The runs</h2><ul>{items}</ul></section>" if items else ""
+    if not contest.said["runs"]:
+        return ""
+    last = shlex.quote(str(contest.folder / contest.said["runs"][-1]["folder"]))
+    told = f"Each run has a folder of its own, whose page <code>srt-peft report {escape(last)}</code> draws, for one."
+    return f"<section><h2>The runs</h2><p class=soft>{told}</p><ul>{items}</ul></section>"
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -36,6 +36,21 @@ def percent(value: float | None) -> str:
     return f"{100 * value:.1f}".removesuffix(".0").replace("-", "−") + "\u202f%"
 
 
+def share(value: float | None) -> str:
+    """20.0 %: as `percent`, with a digit that never goes, so that a column of them can be read down."""
+    return ABSENT if value is None or not math.isfinite(value) else f"{tenths(100 * value)}\u202f%"
+
+
+def tenths(value: float) -> str:
+    """3.0."""
+    return f"{value:.1f}".replace("-", "−")
+
+
+def count(value: float) -> str:
+    """A mean of counts: of hundreds and more, nobody reads the tenths."""
+    return whole(round(value) if abs(value) >= 100 else round(value, 1))
+
+
 def perplexity(nll: float | None) -> str:
     """Of nats a token; what no float can hold is no number that anybody compares."""
     if nll is None or math.isnan(nll):

@@ -70,7 +70,13 @@ def leitner(
 
 
 _ANYONE: dict[str, type[Agenda]] = {"uniform": Anyone, "epoch": Rounds}
-_DUE: dict[str, type[Agenda]] = {"uniform": Due, "overdue": Overdue, "epoch": Longest, "rounds": Rounds, "intake": Intake}
+_DUE: dict[str, type[Agenda]] = {
+    "uniform": Due,
+    "overdue": Overdue,
+    "epoch": Longest,
+    "rounds": Rounds,
+    "intake": Intake,
+}
 
 
 @dataclass(frozen=True)

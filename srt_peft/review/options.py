@@ -167,7 +167,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         _among(("short", "ahead")),
         "'short' (a batch may be smaller, as in the paper) or 'ahead' (it is filled with the soonest due)",
     ),
-    "order": (_order, "'uniform', 'overdue', 'epoch', 'rounds' or 'intake', or one for each pool: {'old': …, 'new': …}"),
+    "order": (
+        _order,
+        "'uniform', 'overdue', 'epoch', 'rounds' or 'intake', or one for each pool: {'old': …, 'new': …}",
+    ),
     "decks": (_among(DECKS), "one of " + ", ".join(map(repr, DECKS))),
     "deck_floor": (
         lambda v: _real(v) and 0 <= v <= 1,

@@ -97,20 +97,24 @@ def _visits(f: Figures) -> str | None:
     if f.old.visits < SELDOM:
         return (
             f"Most old examples are not visited (visits an example: {visits}): their own review state cannot help. "
-            "What can are decks, the quiz, and an order that repeats nobody (epoch)."
+            "What can are decks, the quiz, and an order that repeats nobody (rounds, epoch)."
         )
     if f.old.visits < OFTEN:
         return (
             f"Old examples are visited {visits} times: enough for the order to matter, and for a fresh signal (the "
             "quiz), but hardly for intervals."
         )
-    return f"Old examples are visited {visits} times: often enough for their own review state to matter."
+    told = f"Old examples are visited {visits} times: often enough for their own review state to matter"
+    return f"{told}, were it asked." if f.options.orders[0] == "rounds" else f"{told}."
 
 
 def _backlog(f: Figures) -> str | None:
     if f.old.backlog is None or not f.old.slots:
         return None
     b, order = f.old.backlog[1], f.options.orders[0]
+    if order == "rounds":
+        who = "" if f.options.decks == "off" else " within each deck"
+        return f"Old examples come in shuffled epochs (rounds){who}: the intervals are kept, and not asked."
     if b > 2:
         plain = " With order: uniform that is uniform replay." if order == "uniform" else ""
         return f"The backlog is {_number(b)} batches: the order decides, not the intervals.{plain}"

@@ -61,7 +61,7 @@ def test_positive_is_better_where_lower_is_better_too():
     assert {row.split: row.mean for row in found.rows} == {"old": 0.5, "new": -2.0, "combined": -0.75}
 
 
-def test_the_sentence_says_which_exceed_their_intervals_and_which_do_not():
+def test_the_sentence_says_which_count_and_which_do_not():
     """Better on old in every seed, worse on new in every seed, and together no more than chance."""
     theirs = {s: [*records("old", [0.0] * 40), *records("new", [1.0] * 40)] for s in range(3)}
     ours = {
@@ -70,10 +70,12 @@ def test_the_sentence_says_which_exceed_their_intervals_and_which_do_not():
     }
     lines = in_words([differences("qa", "accuracy", {"theirs": theirs, "ours": ours}, "theirs")])
     assert lines[0] == (
-        "ours against theirs, qa: better on old (+52.5); worse on new (−55.0); no difference exceeds its interval on "
-        "combined (−1.2), in points."
+        "ours against theirs, qa: better on old (+52.5); worse on new (−55.0); no difference counts on combined "
+        "(−1.2), in points."
     )
-    assert lines[1].startswith("A difference counts where none of its intervals has 0 in it. Of the 3 looked at")
+    assert lines[1].startswith(
+        "A difference counts where none of its intervals has 0 in it and p < 0.05. Of the 3 looked at"
+    )
 
 
 def test_a_difference_that_seeds_do_not_bear_out_does_not_count():
@@ -83,3 +85,34 @@ def test_a_difference_that_seeds_do_not_bear_out_does_not_count():
     [row] = differences("qa", "accuracy", {"theirs": theirs, "ours": ours}, "theirs").rows
     assert row.question_low > 0 > row.low
     assert row.sign == 0
+
+
+@pytest.mark.parametrize(("metric", "better"), [("accuracy", 1.0), ("nll", -0.5)])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_what_few_questions_show_is_no_win_though_all_are_better(metric, better, seeds):
+    """Three of three: a resample knows nothing else, and yet they would all be better by chance one time in four."""
+
+    def against(count):
+        ours = {s: records("old", [better] * count) for s in range(seeds)}
+        theirs = {s: records("old", [0.0] * count) for s in range(seeds)}
+        [row] = differences("qa", metric, {"theirs": theirs, "ours": ours}, "theirs").rows
+        return row
+
+    few, enough = against(3), against(6)
+    assert few.question_low > 0
+    assert few.p == pytest.approx(0.25)
+    assert few.sign == 0
+    assert enough.p == pytest.approx(2 / 2**6)
+    assert enough.sign == 1
+
+
+def test_a_difference_that_counts_is_seldom_there_where_there_is_none():
+    """Of 400 contests between equals over 5 to 12 questions, at most one in twenty: each has a sign of its own."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(400):
+        n = int(random.integers(5, 13))
+        trainings = [{0: records("old", random.integers(0, 2, n).tolist())} for _ in range(2)]
+        [row] = differences("qa", "accuracy", dict(zip("ab", trainings, strict=True)), "a").rows
+        found.append(row.sign != 0)
+    assert np.mean(found) <= 0.05

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,12 @@ from safetensors.numpy import load_file
 
 from srt_peft import OptionError, ReviewLog
 from srt_peft.data.pool import Pool
+from srt_peft.errors import DamagedError, LockedError
 from srt_peft.evaluation import rivals, suites
+from srt_peft.evaluation.evaluate import labels_of
 from srt_peft.evaluation.exposure import exposure_of, over_seeds
+from srt_peft.evaluation.targets import target_of
+from srt_peft.review.files import Lock
 from srt_peft.training import run
 from srt_peft.training.loop import train
 from srt_peft.training.recipe import load_recipe
@@ -33,7 +38,8 @@ def asked_of(world):
 def recipe_of(world, **changes):
     training = {"steps": STEPS, "batch_size": BATCH, **changes.pop("training", {})}
     given = facts.recipe(world, world / "unused", data={"old": str(world / "old.jsonl")}, training=training)
-    return given | {"checkpoints": {"every": 2, "keep": 1}} | changes
+    review = {"preset": "paper"}  # whose shares of old are its own
+    return given | {"checkpoints": {"every": 2, "keep": 1}, "review": review} | changes
 
 
 def contest(world, folder, names=NAMES, seeds=SEEDS, say=lambda _: None, **changes):
@@ -124,6 +130,26 @@ def test_a_run_follows_the_counts_it_was_begun_with(held):
     with pytest.raises(OptionError, match=r"the counts is \w+ now and \w+ in the checkpoint \(another run's log\)"):
         train(load_recipe(yaml.safe_load(recipe), [f"review.counts={log}"]), resume=True)
     log.unlink()
+
+
+def test_the_control_s_runs_are_one_condition(held, world, tmp_path):
+    """Although each follows a log of its own: those of one condition's runs, even where all of it has moved."""
+
+    def labels(home, *others):
+        return labels_of([target_of(str(home / name / f"seed-{seed}")) for name in NAMES for seed in SEEDS] + [*others])
+
+    both = [str(held.folder / name / "seed-0") for name in NAMES for _ in SEEDS]
+    assert labels(held.folder) == both
+    shutil.copytree(held.folder, tmp_path / "moved", symlinks=True)
+    shutil.rmtree(tmp_path / "moved" / "srt" / "seed-1")  # where its log was when it was trained, it is still
+    assert (
+        labels_of([target_of(str(tmp_path / "moved" / "match" / f"seed-{s}")) for s in SEEDS])
+        == [str(tmp_path / "moved" / "match" / "seed-0")] * 2
+    )
+    given = yaml.safe_load((held.folder / "match" / "seed-0" / "recipe.yaml").read_text())
+    log = held.folder / "uniform" / "seed-0" / "review" / "log"
+    assert train(load_recipe(given, [f"review.counts={log}", f"output={tmp_path / 'other'}"])) == 0
+    assert labels(held.folder, target_of(str(tmp_path / "other"))) == [*both, str(tmp_path / "other")]
 
 
 def test_a_log_that_is_too_short_to_match(held, tmp_path):
@@ -225,7 +251,8 @@ def test_a_folder_of_another_comparison_is_refused(world, held, tmp_path):
     other = refusal(training={"learning_rate": 0.01})
     assert f"the comparison's folder {held.folder}" in other
     assert "training.learning_rate is 0.01 here and 0.02 there" in other
-    assert "so it holds another comparison: name another --output" in other
+    assert "which holds another comparison (name another --output, or remove this one" in other
+    assert other.startswith("1 fault in ")
     (tmp_path / "more.jsonl").write_text((world / "new.jsonl").read_text() + '{"text": "one more"}\n')
     data = recipe_of(world)["data"] | {"new": str(tmp_path / "more.jsonl")}
     assert "the corpus is " in refusal(data=data)
@@ -233,21 +260,36 @@ def test_a_folder_of_another_comparison_is_refused(world, held, tmp_path):
     questions.write_text("\n".join(kept.splitlines()[:-1]) + "\n")
     assert "what qa asks is questions " in refusal()
     questions.write_text(kept)
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "contest.json").write_text('{"format": "srt_peft contest"}')
+    with pytest.raises(DamagedError, match=r"contest.json is damaged: .* Remove it and run the same command again"):
+        contest(world, tmp_path / "torn")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     assert "it holds thesis.tex and no contest.json: expected a new or empty one" in refusal(tmp_path / "mine")
     assert (held.folder / "contest.json").read_bytes() == before
 
 
+def test_two_at_once_are_one_too_many(world, held):
+    """The second is told, and takes nothing from the first; then the lock is gone with its holder."""
+    lock = Lock(held.folder / "lock", "The comparison")
+    with pytest.raises(LockedError, match=rf"The comparison in {held.folder} is being written by another process"):
+        contest(world, held.folder)
+    assert (held.folder / "lock").exists()
+    lock.release()
+    contest(world, held.folder)
+    assert not (held.folder / "lock").exists()
+
+
 def test_what_cannot_take_part_is_told_at_once(world, tmp_path):
     with pytest.raises(OptionError) as error:
         contest(world, tmp_path / "out", ["unifrom", "match", "match"], [])
-    known = ", ".join(rivals.ENTRIES)
+    known, schedules = ", ".join(rivals.ENTRIES), "auto, paper, srt, auto-quiz"
     assert error.value.faults == (
         f"'unifrom' is no scheduler (did you mean 'uniform'?); known are {known}",
         "schedulers: match is there more than once: expected each once",
+        f"'match' draws as many old and new examples as a schedule does: expected one of {schedules} as well",
         "seeds: expected one or more",
-        "'match' draws as many old and new examples as 'srt' does: expected 'srt' as well",
     )
     assert not (tmp_path / "out").exists()
 
@@ -278,9 +320,18 @@ def test_an_order_that_a_scheduler_lacks_is_uniform(world, tmp_path):
     recipe = load_recipe(recipe_of(world, review={"scheduler": "srt", "order": "overdue"}))
     orders = {name: rivals.recipe_of(recipe, name, 0, tmp_path).review.old.order for name in rivals.ENTRIES}
     assert orders == {
-        "cpt": "epoch", "uniform": "uniform", "uniform-epoch": "epoch", "ppl": "uniform", "leitner": "overdue",
-        "srt": "overdue", "match": "uniform",
+        "cpt": "epoch", "uniform": "uniform", "uniform-epoch": "epoch", "ppl": None, "leitner": None,
+        "paper": None, "auto": None, "auto-quiz": None, "srt": "overdue", "match": "uniform",
     }  # fmt: skip
+
+
+def test_who_has_no_schedule_scores_no_references(world, tmp_path):
+    """Although the recipe asks for them, as the recipe.yaml of a run under `auto` does."""
+    recipe = load_recipe(recipe_of(world, review={"recall": "relative", "reference": "base"}))
+    recall = {
+        name: rivals.recipe_of(recipe, name, 0, tmp_path).review.recall for name in ("uniform-epoch", "match", "srt")
+    }
+    assert recall == {"uniform-epoch": None, "match": None, "srt": "relative"}
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------
@@ -319,6 +370,10 @@ def test_what_cannot_be_said_is_none(tmp_path):
         "realised_old_share": 0.0, "coverage_old": 0.0, "coverage_new": 0.5, "repeats_old": None,
         "repeats_new": pytest.approx(1 / 3), "empty_steps": 1,
     }  # fmt: skip
+    with ReviewLog(tmp_path / "log", "a") as log:  # in a quiz, both were known, and left alone
+        log.append(3, [3, 0, 1], [1.0, 0.1, 0.1], [5, 5, 5], 2, untrained=2)
+        log.append(4, [0], [0.1], [5], 2, untrained=1)
+    assert exposure_of(tmp_path / "log", (2, 4)) == found | {"repeats_new": 0.5, "empty_steps": 2}
     spread = over_seeds([found, found | {"coverage_new": 1.0}])
     assert spread["repeats_old"] == {"mean": None, "sd": None}
     assert spread["coverage_new"] == {"mean": 0.75, "sd": pytest.approx(0.3535533906)}
@@ -332,7 +387,9 @@ def test_a_pass_that_learns_nothing_is_counted(world, tmp_path):
     assert 0.8 * words < tokens["ppl"] < 2 * words
     assert tokens["uniform-epoch"] == 0
     shown = rivals.told(found, "terminal")
-    assert "Beside what it trained on, ppl scored every example once" in shown
+    share = 100 * tokens["ppl"] / found.compute["ppl"]["tokens_trained"]["mean"]
+    told = f"in % of the tokens trained: ppl a first look ({share:.1f} %). The others scored nothing beside."
+    assert told in shown
     assert "One seed: no spread between trainings is known" in shown
     assert "one seed: no spread" in shown
     assert found.exposure["uniform-epoch"]["repeats_old"]["mean"] == 0
@@ -358,10 +415,13 @@ def test_a_share_that_is_not_rho_is_told(held):
     share = {name: of["realised_old_share"]["mean"] for name, of in held.exposure.items()}
     assert share["uniform"] == pytest.approx(3 / 16)
     assert share["srt"] == share["match"] > 0.3
-    [told] = [line for line in held.sentences if line.startswith("The share of old is not ρ = 20 %")]
-    assert f"srt {100 * share['srt']:.1f} %" in told
-    assert "uniform" not in told
-    assert "`match` would tell" not in told, "it takes part"
+    [apart, off] = [line for line in held.sentences if line.startswith("The share of old is not")]
+    assert apart.startswith(f"The share of old is not equal: 18.8 % with uniform, {100 * share['srt']:.1f} % with srt.")
+    assert "`match` would tell" not in apart, "it takes part"
+    assert (
+        off
+        == f"The share of old is not ρ = 20 % with srt {100 * share['srt']:.1f} %, match {100 * share['match']:.1f} %."
+    )
 
 
 def test_contest_json_does_not_alias_the_contest(held):

@@ -83,6 +83,14 @@ def test_the_page_follows_the_system_and_its_button(page):
     page.until(f"{INK} === 'rgb(230, 232, 235)'")
 
 
+def test_a_legend_takes_no_room_from_its_picture(page):
+    """On a phone, where each name has a line of its own, the picture grows by them."""
+    page.size(390, 900)
+    page.until("window.innerWidth === 390")
+    heights = "[...document.querySelectorAll('.nsewdrag')].map(area => area.getBoundingClientRect().height)"
+    page.until(f"{heights}.length === document.querySelectorAll('.plot').length && Math.min(...{heights}) > 150")
+
+
 @pytest.mark.parametrize("width", [420, 1400])
 def test_it_is_as_wide_as_its_window(page, width):
     """Tables scroll by themselves; the page does not, to the side."""

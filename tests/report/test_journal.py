@@ -20,7 +20,8 @@ def log(tmp_path):
             ids = np.sort(chance.choice(EXAMPLES - 1, chance.integers(0, 5), replace=False))  # the last is never drawn
             signal = chance.gamma(2.0, 2.0, ids.size)
             signal[chance.random(ids.size) < 0.02] = np.inf
-            log.append(step, ids, signal, chance.integers(0, 6, ids.size), OLD)
+            asked_only = int(ids.size > 1 and step % 2)  # a quiz's, last in their step
+            log.append(step, ids, signal, chance.integers(0, 6, ids.size), OLD, untrained=asked_only)
     return tmp_path / "log"
 
 
@@ -34,11 +35,11 @@ def test_one_pass_finds_what_a_slow_look_finds(log, most):
     nll, signals, changes, last = (collections.defaultdict(list) for _ in range(4))
     with ReviewLog(log) as opened:
         records = opened.records()
-    for step, i, signal, q, pool, _ in records[records["id"] >= 0].tolist():
+    for step, i, signal, q, pool, untrained, _ in records[records["id"] >= 0].tolist():
         window = (step - 100) // width
         quality[window, pool, q] += 1
         lapses[i] += q < 3
-        nll[window, pool] += [signal] if np.isfinite(signal) else []
+        nll[window, pool] += [signal] if np.isfinite(signal) and not untrained else []
         if i in last:
             before, then = last[i]
             lag = (pool, (step - then).bit_length() - 1)
@@ -51,6 +52,7 @@ def test_one_pass_finds_what_a_slow_look_finds(log, most):
     np.testing.assert_array_equal(found.reviews, quality.sum(axis=2))
     np.testing.assert_array_equal(found.first, first)
     np.testing.assert_array_equal(found.lapses, lapses)
+    assert found.untrained == np.count_nonzero(records["untrained"]) > 0
     for at, values in nll.items():
         assert found.nll[at] == pytest.approx(np.mean(values) if values else np.nan, nan_ok=True)
     for (pool, k), values in signals.items():
@@ -89,5 +91,7 @@ def test_windows_cover_all_steps_and_are_few(last):
     windows = Windows(0, last)
     assert windows.of([0, last]).tolist() == [0, windows.count - 1]
     assert windows.count <= MOST_WINDOWS
-    assert windows.middle.size == windows.count
+    assert windows.middle.size == windows.steps.size == windows.count
+    assert windows.steps.sum() == last + 1
+    assert windows.steps.min() > 0
     assert 0 <= windows.middle[0] <= windows.middle[-1] <= last

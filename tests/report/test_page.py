@@ -4,16 +4,19 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from srt_peft import OptionError, ReviewLog, ReviewState, cli
+from srt_peft.commands.report import draw
 from srt_peft.data.pool import Pool
 from srt_peft.errors import DamagedError
 from srt_peft.report import words
@@ -188,7 +191,7 @@ def test_without_plotly_it_is_told_how_to_get_it(run, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert cli.main(["report", str(run)]) == 2
     assert "pip install 'srt-peft[report]'" in capsys.readouterr().err
-    cli._draw_report(run)
+    draw(run)
     assert "pip install 'srt-peft[report]', then `srt-peft report" in capsys.readouterr().err
 
 
@@ -196,7 +199,7 @@ def test_a_page_that_fails_does_not_fail_the_run(copy, capsys):
     (copy / "review/log").write_bytes(b"no log")
     with pytest.raises(DamagedError):
         write(copy)
-    cli._draw_report(copy)
+    draw(copy)
     assert "The page with pictures was not written; `srt-peft report" in capsys.readouterr().err
 
 
@@ -263,3 +266,51 @@ def test_a_report_needs_no_torch():
     code = "import sys; from srt_peft.report import charts, contest, page; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_page_goes_where_a_link_leads_and_never_in_the_place_of_a_device(run, tmp_path):
+    """Links stay links; /dev/null, a folder and a pipe stay what they are."""
+    (tmp_path / "real.html").write_text("before")
+    (tmp_path / "link.html").symlink_to("real.html")
+    os.mkfifo(tmp_path / "pipe")
+    assert write(run, out=tmp_path / "link.html") == (tmp_path / "real.html").resolve()
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "real.html").read_text().startswith("<!doctype html>")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for place, what in (
+        ("/dev/null", "no file, but a device"),
+        ("null", "no file"),
+        ("pipe", "or a pipe"),
+        (".", "a folder"),
+    ):
+        with pytest.raises(OptionError, match=f"is {what}|{what}.*: expected the name of a file"):
+            write(run, out=tmp_path / place)
+    assert not Path("/dev/null").is_file()
+
+
+@pytest.mark.parametrize("scheduler", ["cpt", "match"])
+def test_no_share_is_held_against_what_its_scheduler_does_not_aim_at(scheduler, copy):
+    recipe = (copy / "recipe.yaml").read_text()
+    (copy / "recipe.yaml").write_text(recipe.replace("scheduler: srt", f"scheduler: {scheduler}"))
+    assert "old in the draws" in without_library(write(copy))
+    assert "(ρ" not in without_library(copy / "report.html")
+
+
+def test_a_log_that_lacks_steps_is_told(copy):
+    """Set aside as damaged, or cut: what is drawn of it is a part."""
+    with ReviewLog(copy / "review/log", "a") as log:
+        log.truncate(20)
+    assert "The review log lacks 10 of 30 steps: its pictures show the others." in without_library(write(copy))
+
+
+def test_damage_is_named_with_a_remedy(copy):
+    """A log whose steps go back, and a recipe that is none."""
+    content = (copy / "review/log").read_bytes()
+    (copy / "review/log").write_bytes(content + content[64:80])
+    with pytest.raises(DamagedError, match=r"its steps go back.* Move it elsewhere, and the page is drawn without it"):
+        write(copy)
+    (copy / "review/log").unlink()
+    write(copy)
+    (copy / "recipe.yaml").write_text("model: {base: [")
+    with pytest.raises(DamagedError, match=r"recipe\.yaml is damaged \("):
+        write(copy)

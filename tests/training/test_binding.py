@@ -35,7 +35,8 @@ def rehearsed(sizes, *overrides, most=2000):
 
 PAPER = "review.preset=paper"
 SEEN = "Most old examples are not visited"
-ORDER = "the order decides, not the intervals"
+ORDER = "in shuffled epochs (rounds)"
+LONGEST = "review.order=epoch"
 ONE = "data.old is one source"
 EQUAL = "Warning: expect more than 90 % of old reviews to score the same, q = 5"
 QUIZ = "The quiz costs 27 % more compute"
@@ -46,9 +47,18 @@ CASES = {
     "four sources, high retention": (
         pools(31_728, 31_729, [7932] * 4),
         ["review.retention=high"],
-        [SEEN, ORDER, "Decks help the mean and the worst", QUIZ, "costs 26 % of the update's compute"],
+        [
+            SEEN, "the order decides, not the intervals", "Decks help the mean and the worst", QUIZ,
+            "costs 26 % of the update's compute",
+        ],
     ),
     "a small pool": (pools(663, 600), [*SMALL, "training.steps=400"], ["are visited 2.4 times", ORDER, ONE]),
+    "the longest unseen": (
+        pools(663, 600),
+        [*SMALL, LONGEST, "training.steps=400"],
+        ["are visited 2.4 times", "the order decides, not the intervals", ONE],
+    ),
+    "often, in rounds": (pools(100, 100), [*SMALL, "training.steps=400"], ["to matter, were it asked.", ORDER, ONE]),
     "tiny pools, short": (
         pools(20, 20),
         [PAPER, "training.batch_size=10", "training.steps=100"],
@@ -56,12 +66,12 @@ CASES = {
     ),
     "tiny pools, filled": (
         pools(20, 20),
-        ["training.batch_size=10", "training.steps=100"],
+        [LONGEST, "training.batch_size=10", "training.steps=100"],
         ["visited 10 times: often", "soonest due fill the rest", "Nothing old is due in 70 %", ONE],
     ),
     "fewer than a batch": (
         pools(3, 4),
-        [*SMALL, "training.steps=10"],
+        [*SMALL, LONGEST, "training.steps=10"],
         ["often enough", "The intervals bind", "comes before its time", "20 slots, and there are 7 examples", ONE],
     ),
     "few new ones, released": (

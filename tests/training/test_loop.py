@@ -55,6 +55,7 @@ def recipe(world, output, *overrides):
     values = {
         "model": {"base": str(world / "base"), "tuning": "lora", "dtype": "float32", "gradient_checkpointing": False},
         "data": {"old": str(world / "old.jsonl"), "new": str(world / "new.jsonl"), "max_length": 48, "holdout": 0.1},
+        "review": {"preset": "paper"},
         "training": {
             "steps": 12, "batch_size": 10, "micro_batch_tokens": 200, "learning_rate": 0.01, "warmup_steps": 2,
         },

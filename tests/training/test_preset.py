@@ -100,7 +100,8 @@ def test_what_a_recipe_sets_stays(own, kind, retention, sources):
 def test_it_is_told_and_what_is_the_recipes_own_is_named():
     asked = load("review.old.quiz=2", "review.decks=off")
     [line] = told(asked, resolve(asked, 2))
-    assert line.startswith("review.preset: auto stands for old.order: overdue, new.order: rounds, old.quiz: 2 (yours), ")
+    stands = "review.preset: auto stands for old.order: overdue, new.order: rounds, old.quiz: 2 (yours), "
+    assert line.startswith(stands)
     assert "decks: off (yours)" in line
     assert line.count("(yours)") == 2
 

@@ -232,7 +232,7 @@ WRONG = {
     "review.initial_ease=1.1": "review.initial_ease = 1.1 lies below min_ease = 1.3: expected it to be at least that",
     "review.thresholds=[5,4,3,2,1]": "review.thresholds = [5, 4, 3, 2, 1]: expected five positive numbers",
     "review.order=random": "review.order = 'random': expected 'uniform', 'overdue', 'epoch', 'rounds' or 'intake'",
-    "review.old.order=intake": "review.old.order = 'intake': expected 'uniform', 'overdue' or 'epoch'; or null",
+    "review.old.order=intake": "review.old.order = 'intake': expected 'uniform', 'overdue', 'epoch' or 'rounds'",
     "review={scheduler: cpt, order: overdue}": "review.new.order = 'overdue': the scheduler 'cpt' knows 'uniform' and",
     "training.steps=two_pass": "training.steps = 'two_pass' (did you mean 'one_pass'?): expected a whole number, 1 or",
     "training.steps=1.5": "training.steps = 1.5: expected a whole number",

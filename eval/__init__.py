@@ -1,0 +1,1 @@
+"""What is measured: the paper's tables, tasks for the harness, and speed."""

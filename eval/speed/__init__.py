@@ -1,0 +1,1 @@
+"""Benchmarks, each a program: what scheduling costs, what a step costs, what the loss costs."""

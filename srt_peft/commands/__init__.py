@@ -1,0 +1,23 @@
+"""The commands, a file each, and `COMMANDS`: all that the command line can do.
+
+A command stands beside its arguments. To add one: a file here that ends in `COMMAND = Command(…)`, and a line below.
+Whatever is slow to import is imported by the function that needs it, so that `srt-peft --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from srt_peft.commands import compare, demo, env, evaluate, plan, recipes, report, train
+
+COMMANDS = {
+    "demo": demo.COMMAND,
+    "plan": plan.COMMAND,
+    "train": train.COMMAND,
+    "eval": evaluate.COMMAND,
+    "compare": compare.COMMAND,
+    "report": report.COMMAND,
+    "recipes list": recipes.LIST,
+    "recipes show": recipes.SHOW,
+    "recipes copy": recipes.COPY,
+    "env": env.COMMAND,
+}
+GROUPS = {"recipes": "recipes to start from: list, show, copy"}

@@ -1,0 +1,67 @@
+"""`srt-peft train`: an update, from a recipe."""
+# ruff: noqa: PLC0415 - torch and transformers take seconds to import
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+from srt_peft.commands.command import OVERRIDES, Arguments, Command
+from srt_peft.commands.recipes import check_is_here
+from srt_peft.commands.report import draw
+from srt_peft.errors import OptionError
+
+
+def _train(args: Arguments) -> int | None:
+    from srt_peft.training.recipe import load_recipe
+
+    check_is_here(args.recipe)
+    if args.resume and args.output is None and not any(word.startswith("output=") for word in args.overrides):
+        args.output = _own_folder(Path(args.recipe))
+    output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
+    try:
+        recipe = load_recipe(args.recipe, [*args.overrides, *output])
+        from srt_peft.evaluation import suites
+
+        asked = suites.parse(recipe.evaluation.suites)
+        suites.check(asked)
+    except OptionError as error:
+        if int(os.environ.get("RANK", "0")) == 0:
+            raise
+        time.sleep(2)  # of the processes that a launcher began, the first tells; the launcher ends all when one ends
+        return error.exit_code
+
+    from srt_peft.training.loop import train
+
+    evaluate = partial(suites.in_training, asked) if asked else None
+    code: int | None = train(recipe, resume=args.resume, allow_changes=args.allow_changes, evaluate=evaluate)
+    if not code and (Path(recipe.output) / "metrics.jsonl").exists() and int(os.environ.get("RANK", "0")) == 0:
+        draw(Path(recipe.output))
+    return code
+
+
+def _own_folder(recipe: Path) -> str | None:
+    """The run whose resolved recipe this is: it may have been moved since."""
+    whole = recipe.name == "recipe.yaml" and any(recipe.parent.glob("checkpoints/step-*/MANIFEST.json"))
+    return str(recipe.parent) if whole else None
+
+
+COMMAND = Command(
+    _train,
+    "update an adapter: the scheduler chooses every batch, and each checkpoint holds adapter and review state",
+    "srt-peft train weekly.yaml training.steps=50 data.new=this_week.jsonl\n"
+    "  srt-peft train weekly.yaml --resume\n"
+    "  accelerate launch --config_file ddp.yaml -m srt_peft train weekly.yaml",
+    (
+        ("recipe", {"metavar": "RECIPE", "help": "a YAML file; `srt-peft recipes copy NAME` gives one to edit"}),
+        OVERRIDES,
+        ("--resume", {"action": "store_true", "help": "go on from the newest whole checkpoint in the output"}),
+        (
+            "--allow-changes",
+            {"action": "store_true", "help": "resume with other settings or texts than the run was begun with"},
+        ),
+        ("--output", {"metavar": "DIR", "help": "the run's folder; the same as output=DIR"}),
+    ),
+)

@@ -3,6 +3,7 @@ r"""Does scheduling bind? CPT, both uniforms, match, paper, auto and auto-quiz, 
     python -m eval.binding world                              the demo's world of facts, accuracy
     python -m eval.binding factbook --data FOLDER             real text with a pretrained base of 260 k parameters, NLL
     python -m eval.binding wikipedia --data FOLDER
+    python -m eval.binding variants                           the demo's world: cheaper quizzes, clusters, static decks
 
 Interrupted, the same command goes on. README.md says what FOLDER has to hold.
 """
@@ -25,7 +26,23 @@ from srt_peft.evaluation.entries import seeds_of
 
 ENTRIES = ("cpt", "uniform", "uniform-epoch", "match", "paper", "auto", "auto-quiz")
 STEPS, TAUGHT = 120, 300
-SETTINGS = ("world", "factbook", "wikipedia")
+SETTINGS = ("world", "factbook", "wikipedia", "variants")
+VARIANTS = {
+    "quiz: 4": ("review.retention=high",),
+    "quiz: 2": ("review.old.quiz=2",),
+    "quiz: 4, every 2nd step": ("review.retention=high", "review.old.quiz_every=2"),
+    "quiz: 4, every 4th step": ("review.retention=high", "review.old.quiz_every=4"),
+    "quiz: 4, first 4 tokens": ("review.retention=high", "review.old.quiz_tokens=4"),
+    "quiz: 4, no decks": ("review.retention=high", "review.decks=off"),
+    "decks: auto": (),
+    "decks: auto, 30 references a deck": ("review.reference_sample=30",),
+    "decks: sqrt": ("review.decks=sqrt",),
+    "decks: equal": ("review.decks=equal",),
+    "decks: off": ("review.decks=off",),
+    "decks: auto, of 4 clusters": ("data.source_column=null", "data.clusters=4"),
+    "uniform-epoch": ("review.scheduler=uniform", "review.order=epoch"),
+}
+"""What is changed in the demo's recipe, row by row."""
 UNITS = {"accuracy": ("points", 100.0), "nll": ("thousandths of a nat a token", 1000.0)}
 
 
@@ -41,7 +58,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--taught", type=int, default=TAUGHT, help="of the base on old text (default %(default)s)")
     parser.add_argument("--output", default="runs/binding", metavar="DIR", help="where all runs lie")
     given = parser.parse_args(arguments)
-    if given.setting != "world" and given.data is None:
+    if given.setting in ("factbook", "wikipedia") and given.data is None:
         raise OptionError("eval.binding", [f"{given.setting}: expected --data FOLDER with the texts"])
     return given
 
@@ -51,6 +68,9 @@ def measured(given: argparse.Namespace) -> Iterator[str]:
     say = partial(print, file=sys.stderr, flush=True)
     seeds = seeds_of(given.seeds)
     yield f"`python -m eval.binding {given.setting}`, {len(seeds)} seeds, {_machine()}\n"
+    if given.setting == "variants":
+        yield from _variants(given, seeds, say)
+        return
     for honoured, which in _SUPERSEDED[given.setting].items():
         yield f"### {given.setting}: {which}\n"
         yield from _table(_contest(given, seeds, say, honoured=honoured))
@@ -129,6 +149,26 @@ def _base(pretrained: str, old: Path, output: Path, steps: int) -> str:
             raise KeyboardInterrupt
     newest, _ = checkpoint.newest(output)
     return str(newest)
+
+
+def _variants(given: argparse.Namespace, seeds: Sequence[int], say: Any) -> Iterator[str]:
+    """One table, a row a variant of the demo's recipe; each is a contest of one."""
+    from srt_peft.demo import base, demo, world  # noqa: PLC0415 - torch takes seconds
+    from srt_peft.evaluation import rivals, suites  # noqa: PLC0415 - torch takes seconds
+    from srt_peft.training.recipe import load_recipe  # noqa: PLC0415 - torch takes seconds
+
+    made = base.made(world.make(0, demo.FULL.sizes), demo.FULL.shape, say)
+    asked = suites.parse([f"qa-text={made / 'world' / 'questions.jsonl'}"])
+    plain = demo.recipe_of(made, "lora", demo.FULL).as_dict()
+    for number, (name, overrides) in enumerate(VARIANTS.items()):
+        folder = Path(given.output) / f"variant-{number}"
+        recipe = load_recipe(plain, overrides)
+        entry = "uniform-epoch" if name == "uniform-epoch" else "srt"
+        found = rivals.contest(recipe, entries=[entry], seeds=seeds, asked=asked, folder=folder, say=say)
+        lines = list(_table(found))
+        head = 1 + next(i for i, line in enumerate(lines) if line.startswith("| ---"))
+        yield from lines[:head] if number == 0 else ()
+        yield lines[head].replace(f"`{entry}`", name, 1)
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

@@ -175,7 +175,10 @@ def _keep_shape(given: dict[str, Any]) -> None:
 def _clashes(recipe: Recipe) -> list[str]:
     """A line for each pair of settings, each right by itself, that cannot go together."""
     model, data, review, training = recipe.model, recipe.data, recipe.review, recipe.training
-    told = [f"review.{line}" for line in faults(batch_size=training.batch_size, **recipe.scheduler_options())]
+    options = recipe.scheduler_options()
+    if review.old.quiz is None and (review.preset, review.retention) == ("auto", "high"):  # it is the preset's
+        del options["quiz_tokens"]
+    told = [f"review.{line}" for line in faults(batch_size=training.batch_size, **options)]
     orders = SCHEDULERS[review.scheduler].agendas
     told.extend(
         f"review.{pool}.order = {order!r}: the scheduler {review.scheduler!r} knows {' and '.join(map(repr, orders))}"

@@ -109,3 +109,12 @@ def test_it_is_told_and_what_is_the_recipes_own_is_named():
 def test_a_clash_with_what_the_preset_would_decide_is_told_when_the_recipe_is_read():
     with pytest.raises(OptionError, match="'cpt' knows none"):
         load("review.scheduler=cpt", "review.decks=auto")
+
+
+def test_first_tokens_may_be_asked_of_a_quiz_that_the_preset_holds():
+    """`retention: high` holds one; without a quiz the option is refused by name."""
+    asked = load("review.retention=high", "review.old.quiz_tokens=4")
+    assert resolve(asked, 1).scheduler_options()["quiz_tokens"] == 4
+    for none in (["review.old.quiz=0", "review.retention=high"], ["review.preset=paper", "review.retention=high"], []):
+        with pytest.raises(OptionError, match="quiz_tokens = 4 without a quiz"):
+            load(*none, "review.old.quiz_tokens=4")

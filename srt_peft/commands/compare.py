@@ -7,9 +7,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from srt_peft.commands.command import FAILED, OVERRIDES, Arguments, Command, say, style, suite
+from srt_peft.commands.command import OVERRIDES, Arguments, Command, say, style, suite
 from srt_peft.commands.recipes import check_is_here
-from srt_peft.commands.report import draw
+from srt_peft.commands.report import ended
 
 
 def _compare(args: Arguments) -> int:
@@ -28,10 +28,7 @@ def _compare(args: Arguments) -> int:
     found = rivals.contest(
         recipe, entries=schedulers, seeds=seeds, asked=asked, folder=folder, say=partial(say, file=sys.stderr)
     )
-    say(rivals.told(found, args.format), end="")
-    say(f"\nAll of it lies in {folder}: contest.json, table.md, and each run.", file=sys.stderr)
-    draw(folder)
-    return FAILED if found.failed else 0
+    return ended(folder, rivals.told(found, args.format), failed=bool(found.failed))
 
 
 COMMAND = Command(

@@ -7,8 +7,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from srt_peft.commands.command import FAILED, Arguments, Command, say, style
-from srt_peft.commands.report import draw
+from srt_peft.commands.command import Arguments, Command, say, style
+from srt_peft.commands.report import ended
 
 
 def _demo(args: Arguments) -> int:
@@ -31,10 +31,7 @@ def _demo(args: Arguments) -> int:
         say=partial(say, file=sys.stderr),
         supersedes=honoured,
     )
-    say(demo.told(found, args.format), end="")
-    say(f"\nAll of it lies in {folder}: contest.json, table.md, and each run.", file=sys.stderr)
-    draw(folder)
-    return FAILED if found.failed else 0
+    return ended(folder, demo.told(found, args.format), failed=bool(found.failed))
 
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from srt_peft.commands.command import Arguments, Command, in_words, say
+from srt_peft.commands.command import FAILED, Arguments, Command, in_words, say
 from srt_peft.errors import OptionError
 
 
@@ -36,6 +36,14 @@ def draw(folder: Path) -> None:
         say(f"Pictures: {write(folder)}", file=sys.stderr)
     except Exception as error:  # noqa: BLE001 - see above
         say(f"The page with pictures was not written; {again} tries again. {in_words(error)}", file=sys.stderr)
+
+
+def ended(folder: Path, told: str, *, failed: bool) -> int:
+    """What a comparison says at its end, and the exit code: not 0 where one of its runs came to nothing."""
+    say(told, end="")
+    say(f"\nAll of it lies in {folder}: contest.json, table.md, and each run.", file=sys.stderr)
+    draw(folder)
+    return FAILED if failed else 0
 
 
 COMMAND = Command(

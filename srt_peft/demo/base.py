@@ -23,6 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from srt_peft.data.ingest import home
 from srt_peft.demo.world import World, files_of, vocabulary, write
 from srt_peft.errors import LockedError
 from srt_peft.review.files import sync
@@ -62,8 +63,7 @@ def made(world: World, shape: Shape, say: Callable[[str], None], lessons: Lesson
     words = [UNKNOWN, END, *vocabulary(text.replace(UNKNOWN, " ") for text in lessons.texts)]
     settings = [VERSION, asdict(shape), words, lessons.length, HOLDOUT, files_of(world), *lessons.texts]
     told = json.dumps(settings).encode()
-    home = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
-    folder = home / "demo" / blake2b(told, digest_size=8).hexdigest()
+    folder = home() / "demo" / blake2b(told, digest_size=8).hexdigest()
     ready = folder / "base"
     if ready.is_dir():
         say(f"World and base are there already, in {folder}.")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from srt_peft.data.ingest import home
 from srt_peft.errors import OptionError, SRTError
 from srt_peft.evaluation.broad_tasks import BROAD, Task, figures, loaded, reason
 from srt_peft.evaluation.records import Record, key_of
@@ -191,13 +191,13 @@ def _ours() -> Iterator[None]:
     def hidden(*args: Any, **kwargs: Any) -> Any:
         return tqdm(*args, **{**kwargs, "disable": True})
 
-    home = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
+    root = home()
     # None of these has an argument that reaches it.
     instead = {
-        ("huggingface_hub.constants", "HF_HUB_CACHE"): str(home / "hub"),
-        ("datasets.config", "HF_DATASETS_CACHE"): home / "datasets",
-        ("datasets.config", "DOWNLOADED_DATASETS_PATH"): home / "datasets" / "downloads",
-        ("datasets.config", "EXTRACTED_DATASETS_PATH"): home / "datasets" / "downloads" / "extracted",
+        ("huggingface_hub.constants", "HF_HUB_CACHE"): str(root / "hub"),
+        ("datasets.config", "HF_DATASETS_CACHE"): root / "datasets",
+        ("datasets.config", "DOWNLOADED_DATASETS_PATH"): root / "datasets" / "downloads",
+        ("datasets.config", "EXTRACTED_DATASETS_PATH"): root / "datasets" / "downloads" / "extracted",
         ("lm_eval.api.task", "tqdm"): hidden,
         ("lm_eval.api.model", "tqdm"): hidden,
         ("lm_eval.models.huggingface", "tqdm"): hidden,

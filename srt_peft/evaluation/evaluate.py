@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from srt_peft.data.ingest import home
 from srt_peft.errors import OptionError
 from srt_peft.evaluation.compare import Comparison, compare
 from srt_peft.evaluation.records import key_of
@@ -166,11 +167,10 @@ def _folder(target: Target, out: Path | None) -> Path:
     name = key_of(target.fingerprint())
     if out is not None:
         return out / "records" / name
-    home = target.home
-    if home is not None and target.folder is not None and os.access(home, os.W_OK):
-        return home / "evaluation" / target.folder.name
-    cache = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
-    return cache / "evaluation" / name
+    run = target.home
+    if run is not None and target.folder is not None and os.access(run, os.W_OK):
+        return run / "evaluation" / target.folder.name
+    return home() / "evaluation" / name
 
 
 # --- what is told -------------------------------------------------------------------------------------------------

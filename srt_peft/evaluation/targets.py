@@ -25,7 +25,6 @@ from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import load_recipe
 
 _LOGGER = logging.getLogger("srt_peft")
-PRECISIONS = ("4bit", "bfloat16", "float16", "float32")
 _CONFIG = "adapter_config.json"
 
 

@@ -33,12 +33,12 @@ class Decked:
         self.rows = np.split(order, ends[:-1])
         self.parts = [make(pool.part(rows, number + 1)) for number, rows in enumerate(self.rows)]
         self.sizes = np.bincount(self.deck[pool.suspended[:] == 0], minlength=self.forgetting.size)
-        self.step = -1
+        self.step, self.available = -1, np.zeros(len(self.parts), dtype=np.int64)
 
     def count(self, step: int) -> int:
-        """How many may be drawn at `step`, in all decks."""
-        self.step = step
-        return int(self._counts(step).sum())
+        """How many may be drawn at `step`, in all decks; to be asked before any of them is taken."""
+        self.step, self.available = step, np.array([part.count(step) for part in self.parts])
+        return int(self.available.sum())
 
     def total(self) -> int:
         """How many there are, due or not."""
@@ -46,7 +46,7 @@ class Decked:
 
     def take(self, k: int, step: int) -> Ids:
         """k of those that are due, each deck's by its own agenda."""
-        shared = self.shared(k, self._counts(step), step)
+        shared = self.shared(k, self.available, step)
         return self._joined(lambda part, count: part.take(count, step), shared)
 
     def ahead(self, k: int) -> Ids:
@@ -87,9 +87,6 @@ class Decked:
             part.check_valid()
         for number, rows in enumerate(self.rows):
             assert np.all(self.deck[rows] == number), "an example lies in another deck"
-
-    def _counts(self, step: int) -> Counts:
-        return np.array([part.count(step) for part in self.parts])
 
     def _joined(self, take: Callable[[Agenda, int], Ids], shared: Counts) -> Ids:
         taken = [self.rows[g][take(self.parts[g], int(shared[g]))] for g in np.flatnonzero(shared).tolist()]

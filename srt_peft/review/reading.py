@@ -27,10 +27,10 @@ class Reading:
         self.thresholds = options.thresholds
         if options.recall == "quantile":
             self.thresholds = recall.at_quantiles(state.columns["reference"][: state.n_old])
+        self.primed = self._primed()
+        """Whether references are there, where they are not learned on the way: a pass over all, and so made once."""
 
-    @property
-    def primed(self) -> bool:
-        """Whether references are there, where they are not learned on the way."""
+    def _primed(self) -> bool:
         options, n_old = self.options, self.state.n_old
         if not options.refers or options.reference == "best" or not n_old:
             return True

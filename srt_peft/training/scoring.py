@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from srt_peft.data.collate import Batch, collate, cut
+from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool
 from srt_peft.data.stream import Asked, Examples
+from srt_peft.review import files
 from srt_peft.training.model import evaluating
 from srt_peft.training.nll import summarise, token_nll
 from srt_peft.training.ranks import from_main
@@ -179,9 +180,8 @@ def _place(setup: Setup) -> tuple[Path, dict[str, Any]]:
         "precision": [model.dtype, model.tuning == "qlora"],
         "first_tokens": options.quiz_tokens,
     }
-    home = Path(os.environ.get("SRT_PEFT_HOME") or "~/.cache/srt-peft").expanduser()
     name = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()
-    return home / "references" / f"{name}.safetensors", told
+    return home() / "references" / f"{name}.safetensors", told
 
 
 def _kept(setup: Setup) -> dict[str, Signals] | None:
@@ -196,7 +196,7 @@ def _kept(setup: Setup) -> dict[str, Signals] | None:
             about, found = file.metadata(), {name: file.get_tensor(name) for name in ("nll", "prefix")}
         of = json.loads(about["of"])
         whole = all(column.shape == (setup.corpus.n_old,) for column in found.values())
-        if of == told and whole and about["check"] == _check(found):
+        if of == told and whole and about["check"] == str(files.checksums(found)):
             return {name: column.astype(np.float64) for name, column in found.items()}
         reason = f"it is of another {' and '.join(k for k in told if of.get(k) != told[k]) or 'content than it says'}"
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
@@ -213,12 +213,10 @@ def _keep(setup: Setup, found: dict[str, Signals]) -> None:
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(columns, beside, metadata={"of": json.dumps(told, sort_keys=True), "check": _check(columns)})
+        save_file(
+            columns, beside, metadata={"of": json.dumps(told, sort_keys=True), "check": str(files.checksums(columns))}
+        )
         beside.replace(path)
     except OSError as error:  # the run has what it needs: only the next one will score again
         beside.unlink(missing_ok=True)
         _LOGGER.warning("The references could not be kept in %s (%s).", path.parent, error.strerror or error)
-
-
-def _check(columns: dict[str, Any]) -> str:
-    return str([zlib.crc32(np.ascontiguousarray(columns[name]).tobytes()) for name in sorted(columns)])

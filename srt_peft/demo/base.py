@@ -166,7 +166,7 @@ def _learn(folder: Path, shape: Shape, lessons: Lessons, say: Callable[[str], No
     newest, faults = checkpoint.newest(folder / "run")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # how a run is loaded, or gone on with by itself
-            train(recipe, resume=bool(newest or faults), interrupts=True)
+            train(recipe, resume=bool(newest or faults), interrupts=True, terse=True)
     except KeyboardInterrupt:
         say(f"\nInterrupted. What the base has learned is kept in {folder}: the same command goes on from there.")
         raise

@@ -6,12 +6,13 @@ Whatever is slow to import is imported by the function that needs it, so that `s
 
 from __future__ import annotations
 
-from srt_peft.commands import compare, demo, env, evaluate, plan, recipes, report, train
+from srt_peft.commands import compare, demo, env, evaluate, next_, plan, recipes, report, train
 
 COMMANDS = {
     "demo": demo.COMMAND,
     "plan": plan.COMMAND,
     "train": train.COMMAND,
+    "next": next_.COMMAND,
     "eval": evaluate.COMMAND,
     "compare": compare.COMMAND,
     "report": report.COMMAND,

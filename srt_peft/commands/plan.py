@@ -25,7 +25,8 @@ def _plan(args: Arguments) -> None:
     check_base(asked.model.base, asked.model.revision, None, asked.data.max_length)
     found = texts.read(asked, load_tokenizer(asked.model.base, asked.model.revision))
     recipe = preset.resolve(asked, found.sources)
-    figures = rehearsal.rehearse(recipe, rehearsal.pools_of(recipe, found), bar=sys.stderr.isatty())
+    past = None if found.past is None else found.past.state(found.decks)
+    figures = rehearsal.rehearse(recipe, rehearsal.pools_of(recipe, found), past=past, bar=sys.stderr.isatty())
     notes = [*texts.notes(recipe, found), *preset.told(asked, recipe)]
     told = [*binding.said(figures), *filter(None, [warmup_note(recipe, figures.steps)])]
     if args.format == "json":

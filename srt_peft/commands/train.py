@@ -7,11 +7,15 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from srt_peft.commands.command import OVERRIDES, Arguments, Command
 from srt_peft.commands.recipes import check_is_here
 from srt_peft.commands.report import draw
 from srt_peft.errors import OptionError
+
+if TYPE_CHECKING:
+    from srt_peft.training.recipe import Recipe
 
 
 def _train(args: Arguments) -> int | None:
@@ -23,20 +27,30 @@ def _train(args: Arguments) -> int | None:
     output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
     try:
         recipe = load_recipe(args.recipe, [*args.overrides, *output])
-        from srt_peft.evaluation import suites
-
-        asked = suites.parse(recipe.evaluation.suites)
-        suites.check(asked)
+        check_suites(recipe)
     except OptionError as error:
         if int(os.environ.get("RANK", "0")) == 0:
             raise
         time.sleep(2)  # of the processes that a launcher began, the first tells; the launcher ends all when one ends
         return error.exit_code
+    return carried_out(recipe, resume=args.resume, allow_changes=args.allow_changes)
 
+
+def check_suites(recipe: Recipe) -> None:
+    """Refuse suites that cannot be asked, before anything is trained."""
+    from srt_peft.evaluation import suites
+
+    suites.check(suites.parse(recipe.evaluation.suites))
+
+
+def carried_out(recipe: Recipe, *, resume: bool = False, allow_changes: bool = False) -> int | None:
+    """Train, and draw what became of it."""
+    from srt_peft.evaluation import suites
     from srt_peft.training.loop import train
 
+    asked = suites.parse(recipe.evaluation.suites)
     evaluate = partial(suites.in_training, asked) if asked else None
-    code: int | None = train(recipe, resume=args.resume, allow_changes=args.allow_changes, evaluate=evaluate)
+    code: int | None = train(recipe, resume=resume, allow_changes=allow_changes, evaluate=evaluate)
     if not code and (Path(recipe.output) / "metrics.jsonl").exists() and int(os.environ.get("RANK", "0")) == 0:
         draw(Path(recipe.output))
     return code

@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data.pool import Pool
+from srt_peft.data.pool import Pool, among
 from srt_peft.errors import OptionError
 
 MOST_SOURCES = 2**16 - 1
@@ -71,7 +71,7 @@ class Corpus:
 
     def shared(self) -> int:
         """How many new examples have the same text as an old one."""
-        return int(_known(self.new, self.old).sum())
+        return int(among(self.new.identity, self.old.identity).sum())
 
     def unseen(self, held_out: Pool) -> Pool:
         """Those of a held-out pool that neither pool trains on, word for word.
@@ -79,7 +79,7 @@ class Corpus:
         Documents are held out by their content. One that was revised between two snapshots is held out of the one,
         and trained on in the other; most of its examples may be the same.
         """
-        seen = _known(held_out, self.old) | _known(held_out, self.new)
+        seen = among(held_out.identity, self.old.identity) | among(held_out.identity, self.new.identity)
         return held_out.only(np.flatnonzero(~seen)) if seen.any() else held_out
 
     @property
@@ -94,10 +94,3 @@ def too_many_sources(count: int) -> str:
         f"there are {count:,} sources: expected at most {MOST_SOURCES:,}. Group them, by a column (data.source_column) "
         "with fewer values, or by giving several of them one name"
     )
-
-
-def _known(these: Pool, those: Pool) -> NDArray[np.bool_]:
-    """Which examples of a pool another one has, too; half a hash is enough, and sorts a good deal faster."""
-    mine, theirs = (np.ascontiguousarray(p.identity[:, :8]).view("<u8").ravel() for p in (these, those))
-    found: NDArray[np.bool_] = np.isin(mine, theirs)
-    return found

@@ -57,6 +57,8 @@ class Report:
     duplicates: int
     cut: int
     held_out: int
+    seen: int = 0
+    """Left out, since they were there before."""
 
 
 class Ingested(NamedTuple):
@@ -78,6 +80,7 @@ def ingest(
     format: str = "text",  # noqa: A002 - the recipe's name for it
     max_length: int = 2048,
     holdout: float = 0.01,
+    without: NDArray[np.uint8] | None = None,
     cache: str | Path | None = None,
     workers: int | None = None,
     progress: bool = True,
@@ -90,13 +93,15 @@ def ingest(
 
     `source_column` says which source each row is from, where that is not the one that it was found in; `__file__` makes
     every file a source of its own. What a row supersedes is kept beside the pools, where `supersedes.read` finds it.
+    Examples that are known by one of the identities `without` are left out.
     """
     plan = plan_of(tokenizer, format, max_length, holdout, workers)
     root = home(cache)
     column = "messages" if format == "chat" and text_column == "text" else text_column
     wanted = Wanted(column, source_column, id_column, supersedes_column)
     sources = sources_of(source, root, format)
-    key = _key(sources, plan, wanted, holdout)
+    without = None if without is None else np.unique(without, axis=0)
+    key = _key(sources, plan, wanted, holdout, without)
     target = root / "pools" / key
     found = _open(target)
     if found is not None:
@@ -108,7 +113,7 @@ def ingest(
             documents = register.watch(documents_of(sources, wanted, format))
             with _bar(sources, progress=progress) as advance:
                 columns, hashes = _spool(staged, tokenised(batches_of(documents, plan, advance), plan, workers))
-            train, held_out, report = _divide(columns, hashes, holdout, names)
+            train, held_out, report = _divide(columns, hashes, holdout, names, without)
             _write(staged / "whole", columns, {"train": train, "held_out": held_out}, register, key, report)
             sync(staged / "whole")
             try:
@@ -233,7 +238,11 @@ def _spool(folder: Path, found: Iterable[Columns]) -> tuple[Columns, NDArray[np.
 
 
 def _divide(
-    columns: Columns, hashes: NDArray[np.uint64], holdout: float, names: Sequence[str]
+    columns: Columns,
+    hashes: NDArray[np.uint64],
+    holdout: float,
+    names: Sequence[str],
+    without: NDArray[np.uint8] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Report]:
     """Which rows to train on, and which to hold out; of rows with the same text, the first is kept."""
     identity, document = columns["identity"], columns["document"]
@@ -244,7 +253,10 @@ def _divide(
     order = np.lexsort((halves[:, 1], halves[:, 0]))
     fresh = np.ones(order.size, dtype=bool)
     fresh[1:] = np.any(halves[order[1:]] != halves[order[:-1]], axis=1)
-    kept = np.sort(order[fresh])
+    distinct = np.sort(order[fresh])
+    kept = distinct if without is None else distinct[~pools.among(identity[distinct], without)]
+    if distinct.size and not kept.size:
+        fail(f"all {distinct.size:,} examples of {', '.join(names)} were there before: bring text that is new")
     alive = np.unique(document[kept])
     if alive.size >= FEW:
         away = np.isin(document[kept], alive[chosen(hashes[alive], holdout)])
@@ -257,9 +269,10 @@ def _divide(
         examples=int(kept.size),
         tokens=int(np.diff(columns["offsets"])[kept].sum()),
         empty=int(hashes.size - np.unique(document).size),
-        duplicates=int(document.size - kept.size),
+        duplicates=int(document.size - distinct.size),
         cut=int(np.sum(np.unique(document, return_counts=True)[1] > 1)),
         held_out=int(away.sum()),
+        seen=int(distinct.size - kept.size),
     )
     return kept[~away], kept[away], report
 
@@ -275,7 +288,9 @@ def chosen(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
 # --- the cache ----------------------------------------------------------------------------------------------
 
 
-def _key(sources: Sequence[Source], plan: Plan, wanted: Wanted, holdout: float) -> str:
+def _key(
+    sources: Sequence[Source], plan: Plan, wanted: Wanted, holdout: float, without: NDArray[np.uint8] | None
+) -> str:
     """A hash of all that the pools depend on."""
     told = {
         "version": [VERSION, pools.VERSION],
@@ -283,6 +298,8 @@ def _key(sources: Sequence[Source], plan: Plan, wanted: Wanted, holdout: float) 
         "tokenizer": _tokenizer_key(plan),
         "options": [list(wanted), plan.chat, plan.max_length, float(holdout), sys.byteorder],
     }
+    if without is not None:
+        told["without"] = hashlib.blake2b(without.tobytes(), digest_size=16).hexdigest()
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

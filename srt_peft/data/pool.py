@@ -61,6 +61,13 @@ def key_of(name: str | None) -> bytes:
     return bytes(IDENTITY_BYTES) if not name else blake2b(name.encode(), digest_size=IDENTITY_BYTES).digest()
 
 
+def among(these: NDArray[np.uint8], those: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which of these identities are among those; half a hash is enough, and sorts a good deal faster."""
+    mine, theirs = (np.ascontiguousarray(rows[:, :8]).view("<u8").ravel() for rows in (these, those))
+    found: NDArray[np.bool_] = np.isin(mine, theirs)
+    return found
+
+
 def layout(examples: int, tokens: int, text: int, known: int) -> Layout:
     """The columns of a pool of that size. Wide columns come first, so that each is aligned."""
     table = {

@@ -73,12 +73,16 @@ def column_of(given: str | None) -> str | None:
     return None if looks_like_a_path(given, path) or path.is_file() else given
 
 
-def read(given: str | None, corpus: Corpus) -> Supersedes:
-    """What `data.supersedes` says; a column has been read by `ingest`, in both pools: old was new once."""
+def read(given: str | None, corpus: Corpus, *, past: bool = False) -> Supersedes:
+    """What `data.supersedes` says; a column has been read by `ingest`, in both pools: old was new once.
+
+    `past` is whether old is a history, which knows what was said in earlier updates.
+    """
+    before = tuple(stored(corpus.old)) if past else ()
     if given is None:
-        return Supersedes()
+        return Supersedes(before)
     if column_of(given) is None:
-        return Supersedes(tuple(_mapped(Path(given).expanduser())))
+        return Supersedes((*before, *_mapped(Path(given).expanduser())))
     pools = [pool for pool in (corpus.old, corpus.new) if "supersedes" in pool.manifest["about"]]
     said = [pool.manifest["about"]["supersedes"] for pool in pools]
     lacking = [about["lacking"] for about in reversed(said) if about["lacking"]]
@@ -132,9 +136,7 @@ def _mapped(path: Path) -> list[Pair]:
 
 def stored(pool: Pool) -> Iterator[Pair]:
     """What the rows of a pool said, as `ingest` has put it beside the pool."""
-    for line in check(pool).splitlines():
-        new, old, where = json.loads(line)
-        yield Pair(new, tuple(old), where)
+    yield from undumped(check(pool))
 
 
 def check(pool: Pool) -> bytes:
@@ -151,6 +153,13 @@ def check(pool: Pool) -> bytes:
 def dumped(pairs: Iterable[Pair]) -> bytes:
     """Pairs as they are stored."""
     return "".join(json.dumps(pair) + "\n" for pair in pairs).encode()
+
+
+def undumped(raw: bytes) -> Iterator[Pair]:
+    """Pairs as they were."""
+    for line in raw.splitlines():
+        new, old, where = json.loads(line)
+        yield Pair(new, tuple(old), where)
 
 
 def digest(raw: bytes) -> str:

@@ -243,7 +243,7 @@ def _differing(newest: Path, mine: Recipe, stage: _Stage) -> list[str]:
 
 def _is_finished(newest: Path, mine: Recipe, stage: _Stage) -> bool:
     """Whether this is the end of this very run. Where it is another's, `train` tells what differs."""
-    done = _saved(newest)["step"] >= steps_of(mine, len(stage.texts.corpus.new))
+    done = _saved(newest)["step"] >= stage.texts.first + steps_of(mine, len(stage.texts.corpus.new))
     return bool(done and not _differing(newest, mine, stage))
 
 

@@ -74,6 +74,7 @@ class Pool:
         columns = state.columns
         self.due, self.interval, self.signal = columns["due"][rows], columns["interval"][rows], columns["signal"][rows]
         self.visits, self.suspended = columns["visits"][rows], columns["suspended"][rows]
+        self.before: Any = columns["before"][rows] if "before" in columns else None
         self.step = state.step
         self.number, self.seed, self.stagger = number, seed, stagger
         self.share = 0
@@ -86,10 +87,16 @@ class Pool:
         """These rows as a pool of their own, with a share of chance of its own."""
         part = copy.copy(self)
         part.size, part.share, part.decks = rows.size, share, None
-        for name in ("due", "interval", "signal", "visits", "suspended"):
-            setattr(part, name, Picked(getattr(self, name), rows))
+        for name in ("due", "interval", "signal", "visits", "suspended", "before"):
+            column = getattr(self, name)
+            setattr(part, name, None if column is None else Picked(column, rows))
         part.held = np.flatnonzero(np.isin(rows, self.held))
         return part
+
+    def lately(self, ids: Ids | slice = slice(None)) -> NDArray[np.int16]:
+        """How often each was visited in this update: what it was before tells nothing of whose turn it is."""
+        visits: NDArray[np.int16] = self.visits[ids]
+        return visits if self.before is None else visits - self.before[ids]
 
     def bits(self, step: int) -> np.random.Philox:
         """The random bits of this pool at a step."""

@@ -3,6 +3,7 @@
 kind       order                 what may be drawn                 index
 Anyone     uniform               everyone, at every step           a set of everyone
 Rounds     uniform               whoever was visited least often   a set of those, one of the others
+                                 in this update
 Hardest    the highest signal    everyone, at every step           maxima over the signals
 """
 
@@ -60,8 +61,8 @@ class Rounds:
 
     def _begin_round(self) -> None:
         others = self.others.mask(self.pool.size)
-        visits = int(self.pool.visits[np.flatnonzero(others)].min())
-        level = others & (self.pool.visits[:] == visits)
+        visits = int(self.pool.lately(np.flatnonzero(others)).min())
+        level = others & (self.pool.lately() == visits)
         self.levels, self.others = {visits: IdSet(level)}, IdSet(others & ~level)
 
     def count(self, step: int) -> int:
@@ -89,7 +90,7 @@ class Rounds:
         return NOBODY
 
     def put(self, ids: Ids) -> None:
-        visits = self.pool.visits[ids]
+        visits = self.pool.lately(ids)
         early = visits <= max(self.levels, default=-1)
         self.others.add(ids[~early])
         for number in np.unique(visits[early]).tolist():
@@ -107,8 +108,8 @@ class Rounds:
         for number, level in self.levels.items():
             level.check_valid()
             assert level.count, "an empty level was kept"
-            assert np.all(self.pool.visits[level.all()] == number), "a visit was miscounted"
-        assert np.all(self.pool.visits[self.others.all()] > max(self.levels, default=-1)), (
+            assert np.all(self.pool.lately(level.all()) == number), "a visit was miscounted"
+        assert np.all(self.pool.lately(self.others.all()) > max(self.levels, default=-1)), (
             "somebody waits behind others"
         )
 

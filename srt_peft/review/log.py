@@ -40,6 +40,29 @@ _FORMAT, _VERSION = "srt_peft review log", 1
 _HEAD = json.dumps({"format": _FORMAT, "version": _VERSION}).encode().ljust(_HEAD_BYTES - 1) + b"\n"
 
 
+def renumbered(records: NDArray[Any], place: NDArray[np.int64]) -> NDArray[Any]:
+    """Records under other ids, `place[id]`; those of whoever is gone (-1) are left out, and no step is."""
+    found = records.copy()
+    told = found["id"] != NOBODY
+    found["id"][told] = place[found["id"][told]]
+    gone = told & (found["id"] == NOBODY)
+    kept, dropped = found[~gone], found[gone]
+    _, first = np.unique(dropped["step"], return_index=True)
+    empty = dropped[first][~np.isin(dropped["step"][first], kept["step"])]
+    empty["signal"], empty["quality"], empty["pool"], empty["untrained"] = np.nan, 0, 0, 0
+    joined = np.concatenate([kept, empty])
+    return joined[np.argsort(joined["step"], kind="stable")]
+
+
+def write(path: Path, records: NDArray[Any]) -> None:
+    """A log of these records, on the disk once this returns."""
+    with path.open("wb") as file:
+        file.write(_HEAD)
+        file.write(records.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 class ReviewLog:
     """A log file; many may read it while one appends."""
 

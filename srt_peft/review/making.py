@@ -26,14 +26,16 @@ def make_scheduler(
     log: str | Path | None = None,
     identity: ArrayLike | None = None,
     deck: ArrayLike | None = None,
+    past: ReviewState | None = None,
     **options: Any,
 ) -> Scheduler:
     """A scheduler over `old` and `new` examples, none of them reviewed yet; without options, the paper's.
 
     `folder` is where the live state is memory-mapped (else it is in memory); `log` is a review log to append to;
     `identity` is a content hash for each example, 16 bytes; `deck` is the number of the group that each is scheduled
-    with. The options and their defaults are those of `Options`;
-    `counts` also takes a ReviewLog.
+    with; `past` is the state in which an earlier update has left the first of the old examples: they keep theirs, and
+    the clock goes on from there. The options and their defaults are those of `Options`; `counts` also takes a
+    ReviewLog.
     """
     if isinstance(options.get("counts"), ReviewLog):
         first, table = options["counts"].counts()
@@ -59,6 +61,7 @@ def make_scheduler(
             identity=identity,
             deck=deck,
             extras=extras,
+            past=past,
         )
     except BaseException:
         if opened is not None:

@@ -12,6 +12,7 @@ identity       16    optional: a hash of the example's content, so that state ca
 reference       4    optional: the NLL that its signal is held against (float); NaN until there is one
 prefix          4    optional: the same of its first tokens, where a quiz asks only these
 deck            2    optional: the group that it is scheduled with
+before          2    optional: its visits in the updates before this one
 
 and once, not an example:
 
@@ -53,12 +54,13 @@ BY_REQUEST, SUPERSEDED = 1, 2
 _EXTRAS: dict[str, dict[str, str]] = {
     "reference": {"reference": "<f4"},
     "prefix": {"prefix": "<f4"},
+    "before": {"before": "<i2"},
     "decks": {"deck": "<u2", "reviews": "<i8", "forgetting": "<f8", "known": "<f8"},
     "asked": {"asked": "<i8", "lost": "<f8"},
 }
 """What a state may hold besides, each with its columns. Those of a row are `_A_ROW`; of the others there are as many
 as the extra says: `decks` how many, `asked` how many at most."""
-_A_ROW = ("reference", "prefix", "deck")
+_A_ROW = ("reference", "prefix", "deck", "before")
 ONCE = ("clock", "reviews", "forgetting", "known", "asked", "lost")
 Extras = Mapping[str, int]
 
@@ -81,7 +83,7 @@ def layout(rows: int, *, identity: bool, extras: Extras) -> Layout:
 
 def extras_of(columns: Columns) -> dict[str, int]:
     """What these columns hold besides."""
-    found = {name: 1 for name in ("reference", "prefix") if name in columns}
+    found = {name: 1 for name in ("reference", "prefix", "before") if name in columns}
     counted = {"decks": "reviews", "asked": "asked"}
     return found | {extra: int(columns[name].size) for extra, name in counted.items() if name in columns}
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from srt_peft.errors import DamagedError, OptionError, ProtocolError, StateError
 from srt_peft.review import files, rows, sm2
+from srt_peft.review.carried import carry
 from srt_peft.review.decks import deck_of
 from srt_peft.review.files import Columns, Layout
 from srt_peft.review.options import check
@@ -52,10 +53,12 @@ class ReviewState:
         identity: ArrayLike | None = None,
         deck: ArrayLike | None = None,
         extras: rows.Extras = MappingProxyType({}),
+        past: ReviewState | None = None,
     ) -> ReviewState:
         """A state in which nothing was reviewed yet; first due times are spread over the first `stagger` steps.
 
         `deck` is the group that each example is scheduled with; `extras` are the optional columns, as in `rows`.
+        `past` is an earlier update's state, whose examples are the first of the old ones: the clock goes on from there.
         """
         check("ReviewState.create", old=old, new=new, initial_ease=initial_ease, stagger=stagger)
         old, new = int(old), int(new)
@@ -63,6 +66,11 @@ class ReviewState:
         groups = None if deck is None else deck_of(deck, old + new)
         if groups is not None:
             extras = {**extras, "decks": int(groups.max(initial=0)) + 1}
+        if past is not None:
+            _check_past(past, old, hashes)
+            extras = {**extras, "before": 1}
+            if groups is not None:
+                extras["decks"] = max(extras["decks"], rows.extras_of(past.columns).get("decks", 0))
         if folder is not None and _is_vouched(Path(folder)):
             raise StateError(
                 f"{folder} holds a review state already, and creating one there would lose it. Open it with "
@@ -70,6 +78,7 @@ class ReviewState:
             )
 
         def fill(columns: Columns) -> None:
+            columns["clock"][0] = 0 if past is None else past.step
             rows.begin(columns, slice(0, old), initial_ease, stagger)
             rows.begin(columns, slice(old, old + new), initial_ease, stagger)
             rows.begin_extras(columns)
@@ -77,6 +86,8 @@ class ReviewState:
                 columns["identity"][:] = hashes
             if groups is not None:
                 columns["deck"][:] = groups
+            if past is not None:
+                carry(columns, past.columns)
 
         return cls._made(rows.layout(old + new, identity=hashes is not None, extras=extras), old, folder, fill)
 
@@ -409,6 +420,18 @@ def _put_in_place(writer: files.Writer, table: Layout, old: int, fill: Callable[
     fill(columns)
     writer.take_over(_described(name, columns, old, checksums=None), columns)
     return columns
+
+
+def _check_past(past: ReviewState, old: int, hashes: NDArray[np.uint8] | None) -> None:
+    """Refuse a past whose examples are not the first of the old ones."""
+    past.whole()
+    if past.n > old:
+        fault = f"past has {past.n} examples, and old = {old}: expected all of them among the old ones, and first"
+        raise OptionError("ReviewState.create", [fault])
+    theirs = past.columns.get("identity")
+    if theirs is not None and hashes is not None and not np.array_equal(theirs, hashes[: past.n]):
+        fault = f"past is of other examples than the first {past.n} old ones (their content hashes differ)"
+        raise OptionError("ReviewState.create", [fault])
 
 
 def _described(name: str, columns: Columns, old: int, **more: Any) -> dict[str, Any]:

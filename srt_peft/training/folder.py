@@ -28,7 +28,7 @@ DECKS, SUMMARY = "decks.json", "summary.json"
 
 def claim(folder: Path, *, resume: bool) -> Path | None:
     """The checkpoint to go on from, or None for a fresh start in a folder that is cleared of unfinished attempts."""
-    _check_idle(folder)
+    check_idle(folder)
     newest, faults = checkpoint.newest(folder)
     for fault in faults:
         _tell(f"passed over: {fault}")
@@ -52,7 +52,7 @@ def claim(folder: Path, *, resume: bool) -> Path | None:
     return None
 
 
-def _check_idle(folder: Path) -> None:
+def check_idle(folder: Path) -> None:
     """Refuse a folder in which a run is going on: its review state is locked as long as it is."""
     lock = folder / REVIEW / "state" / "lock"
     if lock.is_file():
@@ -124,10 +124,10 @@ def rewind_metrics(folder: Path, step: int) -> None:
     replace(path, "".join(f"{line}\n" for line in kept))
 
 
-def check_log(folder: Path, step: int) -> None:
+def check_log(folder: Path, step: int, first: int = 0) -> None:
     """Make sure that the review log can be gone on with: a damaged one is set aside, and what it lacks is told."""
     path = folder / REVIEW / "log"
-    last = -1
+    last = first - 1
     if path.exists():
         try:
             with ReviewLog(path) as log:
@@ -139,7 +139,7 @@ def check_log(folder: Path, step: int) -> None:
         except DamagedError as error:
             _set_aside(path, step, str(error))
             return
-        last = int(steps[steps < step].max(initial=-1))
+        last = int(steps[steps < step].max(initial=last))
     if last < step - 1:
         _tell(f"{path} lacks the reviews of steps {last + 1} to {step - 1}; the review state has them.")
 

@@ -119,6 +119,7 @@ def _order(names: str, holds: Iterable[str]) -> Any:
 # --- the keys -----------------------------------------------------------------------------------------------------
 
 _NUMERICS = "it changes how the same numbers are computed, not which"
+_FOLLOWING = "it is of the next update, and not of this one"
 _REPORTING = "it says what is kept or told, and nothing of what is learned"
 
 
@@ -144,6 +145,7 @@ class Model:
     revision: str | None = _key(_or(None, _text), "the base's commit or tag (in quotes if all digits), or null", None)
     tuning: str = _one_of(("qlora", "lora", "full"), "qlora")
     adapter: str | None = _key(_or(None, _place), "an adapter to go on with: a folder, a hub name, or null", None)
+    stack: bool = _key(_flag, "true to leave the adapter as it is and train a new one on top, or false", default=False)
     lora: Lora = field(default_factory=Lora)
     dtype: str = _one_of(DTYPES, "bfloat16")
     attention: str = _one_of(ATTENTION, "sdpa", free=_NUMERICS)
@@ -177,15 +179,15 @@ def _sources(value: Any) -> tuple[Source, ...]:
 
 
 _SOURCE = "a path, a hub name, or a list of {path: …, source: NAME, limit: null}"
-_LATER = "this version cannot do it yet"
+_COMPARED = "texts may be moved; what is in them is compared"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """The texts. `old` and `new` are always tuples of `Source`; `old: null` is an update without replay."""
 
-    old: tuple[Source, ...] = _key(_sources, f"what to retain: {_SOURCE}; null if there is nothing")
-    new: tuple[Source, ...] = _key(_where(bool, _sources), f"what to learn: {_SOURCE}")
+    old: tuple[Source, ...] = _key(_sources, f"what to retain: {_SOURCE}; null if there is nothing", free=_COMPARED)
+    new: tuple[Source, ...] = _key(_where(bool, _sources), f"what to learn: {_SOURCE}", free=_COMPARED)
     text_column: str = _key(_text, "a column's name", "text")
     source_column: str | None = _key(
         _or(None, _text), "a column's name, '__file__' to make each file a source, or null", None
@@ -289,6 +291,22 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Next:
+    """What `srt-peft next` makes of this update when the next one begins."""
+
+    adapter: str = _one_of(("continue", "merge", "stack"), "continue", free=_FOLLOWING)
+    keep: str | int = _key(
+        _or("all", _or("unmastered", _whole(1))),
+        "'all', 'unmastered', or how many old examples are kept, a whole number, 1 or more", "all", free=_FOLLOWING,
+    )  # fmt: skip
+    horizon: int | None = _key(
+        _or(None, _whole(1)),
+        "an interval in steps beyond which an example is mastered, a whole number, 1 or more, or null for an update's "
+        "length", None, free=_FOLLOWING,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tracking:
     """Where the metrics go besides metrics.jsonl. The key is `with`, which Python keeps for itself."""
 
@@ -308,6 +326,7 @@ class Recipe:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     evaluation: Evaluation = field(default_factory=Evaluation)
     tracking: Tracking = field(default_factory=Tracking)
+    next: Next = field(default_factory=Next)
     output: str = _key(_place, "the run's folder", "runs/my-update", free="a folder may be moved")
 
     def as_dict(self) -> dict[str, Any]:

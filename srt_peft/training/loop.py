@@ -57,7 +57,7 @@ def train(
         steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
         setup.say(warmup_note(recipe, steps))
         with setup.scheduler:
-            if setup.scheduler.state.step == 0:
+            if setup.scheduler.state.step == setup.texts.first:
                 scoring.first_passes(setup)
             with Stop(tell=setup.main, interrupts=interrupts) as stop:
                 learn(setup, steps, stop, evaluate)
@@ -79,32 +79,33 @@ def learn(setup: Setup, steps: int, stop: Stop, evaluate: Evaluate | None) -> No
         ranks=setup.accelerator.num_processes,
         score=partial(scoring.answer, setup),
     )
-    every = recipe.evaluation.every
+    every, first = recipe.evaluation.every, setup.texts.first
     with closing(stream), Metrics(setup, steps) as metrics:
-        if every and setup.scheduler.state.step == 0:  # what is forgotten later is measured from here
-            look(setup, metrics, 0, evaluate)
+        if every and setup.scheduler.state.step == first:  # what is forgotten later is measured from here
+            look(setup, metrics, first, evaluate)
         started = time.perf_counter()
-        for step in stream if setup.scheduler.state.step < steps else ():
+        for step in stream if setup.scheduler.state.step < first + steps else ():
             t = step.draw.step
-            learning_rate = recipe.training.learning_rate * factor(t)
-            loss, norm, review = one_step(setup, stream, step, learning_rate, last=t + 1 == steps)
+            done = t + 1 - first
+            learning_rate = recipe.training.learning_rate * factor(t - first)
+            loss, norm, review = one_step(setup, stream, step, learning_rate, last=done == steps)
             metrics.note(step, review, loss=loss, norm=norm, learning_rate=learning_rate, started=started)
-            if every and (t + 1) % every == 0:
+            if every and done % every == 0:
                 look(setup, metrics, t + 1, evaluate)
             stopping = stop.asked(setup.accelerator)
-            if t + 1 == steps or stopping or (t + 1) % recipe.checkpoints.every == 0:
+            if done == steps or stopping or done % recipe.checkpoints.every == 0:
                 run.save(setup, t + 1)
-            if t + 1 == steps or stopping:
+            if done == steps or stopping:
                 break
             started = time.perf_counter()  # from here on: waiting for a draw, or its quiz, is part of a step
 
 
-def look(setup: Setup, metrics: Metrics, done: int, evaluate: Evaluate | None) -> None:
-    """What held-out text and the recipe's suites say after so many steps."""
+def look(setup: Setup, metrics: Metrics, t: int, evaluate: Evaluate | None) -> None:
+    """What held-out text and the recipe's suites say before step t."""
     if setup.held_out:
-        metrics.held_out(done - 1, {name: scoring.held_out(setup, pool) for name, pool in setup.held_out.items()})
+        metrics.held_out(t - 1, {name: scoring.held_out(setup, pool) for name, pool in setup.held_out.items()})
     if evaluate is not None:
-        metrics.scores(done - 1, evaluate)
+        metrics.scores(t - 1, evaluate)
 
 
 def one_step(

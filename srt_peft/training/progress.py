@@ -82,7 +82,12 @@ class Metrics:
             self._write({"step": self.begun - 1, **made})
         disable = None if self.setup.main else True
         self.bar = tqdm(
-            total=self.steps, initial=self.begun, disable=disable, dynamic_ncols=True, bar_format=_BAR, smoothing=0.1
+            total=self.steps,
+            initial=self.begun - self.setup.texts.first,
+            disable=disable,
+            dynamic_ncols=True,
+            bar_format=_BAR,
+            smoothing=0.1,
         )
         self.told = time.monotonic()
         return self
@@ -123,7 +128,7 @@ class Metrics:
             self.bar.disable and time.monotonic() - self.told > _QUIET
         ):  # no terminal, but perhaps a log that is followed
             self.told = time.monotonic()
-            self.setup.say(f"step {draw.step + 1} of {self.steps}: {told}", progress=True)
+            self.setup.say(f"step {draw.step + 1 - self.setup.texts.first} of {self.steps}: {told}", progress=True)
 
     def _asked(self, step: Step, review: Review) -> dict[str, int]:
         """The quiz before the step, where there is one at all."""

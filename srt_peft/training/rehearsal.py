@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from srt_peft.data.corpus import Corpus
-from srt_peft.review import Scheduler, make_scheduler
+from srt_peft.review import ReviewState, Scheduler, make_scheduler
 from srt_peft.review.options import Options
 from srt_peft.training.binding import PERPLEXITY
 from srt_peft.training.figures import Figures, Line, Pools, figures
@@ -50,15 +50,18 @@ def _namesakes(corpus: Corpus) -> int:
     return int(np.count_nonzero(np.intersect1d(name, other)))  # a document without a name has zeros for one
 
 
-def rehearse(recipe: Recipe, pools: Pools, *, most: int = MOST_STEPS, bar: bool = False) -> Figures:
-    """The figures of a recipe whose presets are resolved."""
+def rehearse(
+    recipe: Recipe, pools: Pools, *, past: ReviewState | None = None, most: int = MOST_STEPS, bar: bool = False
+) -> Figures:
+    """The figures of a recipe whose presets are resolved; `past` is what earlier updates have left of the old ones."""
     steps = steps_of(recipe, pools.new)
     scheduler = make_scheduler(
         recipe.review.scheduler,
         old=pools.old,
         new=pools.new,
         deck=pools.deck if len(pools.decks) > 1 else None,
-        **options_of(recipe, pools.new),
+        past=past,
+        **options_of(recipe, pools.new, 0 if past is None else past.step),
     )
     scheduler.state.supersede(pools.superseded)
     signals = _assumed(scheduler.options, pools.old + pools.new)

@@ -6,6 +6,7 @@ pools/           links to the tokenised examples
 review/          the live review state (state/) and the review log (log)
 checkpoints/     see `checkpoint`
 decks.json       the decks, by number         summary.json     did scheduling bind? at the end
+history/         what earlier updates left    supersedes.jsonl what replaces what, as the texts say
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from accelerate import Accelerator
 from tqdm import tqdm
 
+from srt_peft.data import supersedes
 from srt_peft.data.corpus import Corpus
 from srt_peft.data.pool import Pool
 from srt_peft.errors import OptionError
@@ -48,6 +50,9 @@ class Setup:
     """Everything that a step needs."""
 
     recipe: Recipe
+    """As resolved."""
+    asked: Recipe
+    """As it was given: what it leaves open, the next update decides anew."""
     folder: Path
     accelerator: Accelerator
     identity: dict[str, str]
@@ -130,9 +135,10 @@ def prepare(
         identity = _identity(recipe, texts, saved and saved["identity"])
         if saved is not None:
             _same(recipe, identity, saved, allow_changes=allow_changes)
-            if saved["step"] >= steps_of(recipe, len(corpus) - corpus.n_old):
+            if saved["step"] >= texts.first + steps_of(recipe, len(corpus.new)):
                 if main:
-                    print(f"{folder} is finished: all {saved['step']} steps are done. Its adapter lies in {start}.")
+                    done = saved["step"] - texts.first
+                    print(f"{folder} is finished: all {done} steps are done. Its adapter lies in {start}.")
                 return None
     with as_one(accelerator):
         torch.manual_seed(recipe.training.seed)
@@ -141,6 +147,7 @@ def prepare(
         _check_packing(recipe, model)
         setup = Setup(
             recipe,
+            asked,
             folder,
             accelerator,
             identity,
@@ -157,6 +164,7 @@ def prepare(
         if main:
             replace(folder / RECIPE, dump(recipe))
             replace(folder / DECKS, summary.decks(setup))
+            replace(folder / supersedes.FILE, supersedes.dumped(texts.pairs).decode())
             link_pools(folder, {"old": corpus.old, "new": corpus.new})
         setup.say("\n".join([*notes(recipe, texts), *told(asked, recipe)]))
         if recipe.tracking.with_:
@@ -200,7 +208,7 @@ def _identity(recipe: Recipe, texts: Texts, saved: Mapping[str, str] | None) -> 
     elif saved and "adapter" in saved:  # it need not be there any more: the checkpoint has all that it was
         identity["adapter"] = saved["adapter"]
     if recipe.review.counts is not None:
-        counts = counts_of(recipe.review.counts, steps_of(recipe, len(texts.corpus.new)))
+        counts = counts_of(recipe.review.counts, texts.first, steps_of(recipe, len(texts.corpus.new)))
         identity["counts"] = hashlib.blake2b(str(counts).encode(), digest_size=16).hexdigest()
     return identity
 
@@ -278,16 +286,18 @@ def _save_model(setup: Setup, step: int, folder: Path) -> None:
 def _save_trainer(setup: Setup, step: int, folder: Path) -> None:
     checkpoint.save_optimizer(setup.optimizer, setup.names(), folder)
     saved = {"step": step, "recipe": setup.recipe.as_dict(), "identity": setup.identity}
+    saved["asked"] = setup.asked.as_dict()
     (folder / "trainer.json").write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n")
 
 
 def close(setup: Setup, steps: int) -> int:
     """Close what is open, and say where things lie; 0 if the run is finished, 1 if it was stopped before."""
-    done = setup.scheduler.state.step
+    at = setup.scheduler.state.step
+    done = at - setup.texts.first
     setup.scheduler.close()
     if setup.recipe.tracking.with_:
         setup.accelerator.end_training()
-    newest = setup.folder / "checkpoints" / checkpoint.name_of(done)
+    newest = setup.folder / "checkpoints" / checkpoint.name_of(at)
     if not setup.main:
         return 0 if done >= steps else 1
     summary.summarise(setup, steps)

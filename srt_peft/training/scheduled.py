@@ -25,7 +25,7 @@ def scheduler_of(setup: Setup, start: Path | None) -> Scheduler:
     places: dict[str, Any] = {"folder": review / "state", "log": review / "log"} if setup.main else {}
     if start is not None:
         if setup.main:
-            check_log(setup.folder, checkpoint.step_of(start))
+            check_log(setup.folder, checkpoint.step_of(start), setup.texts.first)
         found = _as_asked(setup, load_scheduler(start / "srt_state", **places))
     else:
         found = _fresh(setup, places)
@@ -34,32 +34,39 @@ def scheduler_of(setup: Setup, start: Path | None) -> Scheduler:
 
 
 def _fresh(setup: Setup, places: dict[str, Any]) -> Scheduler:
+    past = setup.texts.past
     return make_scheduler(
         setup.recipe.review.scheduler,
         old=setup.corpus.n_old,
         new=len(setup.corpus) - setup.corpus.n_old,
         identity=setup.corpus.identity,
         deck=setup.texts.deck if len(setup.texts.decks) > 1 else None,
-        **options_of(setup.recipe, len(setup.corpus.new)),
+        past=None if past is None else past.state(setup.texts.decks),
+        **_options(setup),
         **places,
     )
 
 
-def options_of(recipe: Recipe, n_new: int) -> dict[str, Any]:
-    """All options of the scheduler that a resolved recipe asks for."""
+def options_of(recipe: Recipe, n_new: int, first: int) -> dict[str, Any]:
+    """All options of the scheduler that a resolved recipe asks for; `first` is the step at which its update begins."""
     options = {"batch_size": recipe.training.batch_size, "seed": recipe.training.seed, **recipe.scheduler_options()}
     if recipe.review.counts is not None:
-        options["counts"] = counts_of(recipe.review.counts, steps_of(recipe, n_new))
+        counts = counts_of(recipe.review.counts, first, steps_of(recipe, n_new))
+        options["counts"] = [[0, 0]] * first + counts
     return options
 
 
-def counts_of(path: str, steps: int) -> list[list[int]]:
+def _options(setup: Setup) -> dict[str, Any]:
+    return options_of(setup.recipe, len(setup.corpus.new), setup.texts.first)
+
+
+def counts_of(path: str, first: int, steps: int) -> list[list[int]]:
     """How many old and new examples another run drew at each of these steps, by its review log."""
     with ReviewLog(path) as log:
-        first, table = log.counts()
-    if first or len(table) < steps:
-        held = f"the steps {first} to {first + len(table) - 1}" if len(table) else "no step"
-        fault = f"review.counts = {path!r} has {held}: expected all of this run's, 0 to {steps - 1}"
+        begun, table = log.counts()
+    if begun != first or len(table) < steps:
+        held = f"the steps {begun} to {begun + len(table) - 1}" if len(table) else "no step"
+        fault = f"review.counts = {path!r} has {held}: expected all of this run's, {first} to {first + steps - 1}"
         raise OptionError("the recipe", [f"{fault}; finish that run, or name the log of another"])
     counts: list[list[int]] = table[:steps].tolist()
     return counts
@@ -67,7 +74,7 @@ def counts_of(path: str, steps: int) -> list[list[int]]:
 
 def _as_asked(setup: Setup, saved: Scheduler) -> Scheduler:
     """The scheduler that was saved, under the recipe's settings where `allow_changes` has let others through."""
-    name, options = setup.recipe.review.scheduler, Options(**plain(options_of(setup.recipe, len(setup.corpus.new))))
+    name, options = setup.recipe.review.scheduler, Options(**plain(_options(setup)))
     if not np.array_equal(saved.state.identity, setup.corpus.identity):  # type: ignore[arg-type]
         saved.close()
         fault = (

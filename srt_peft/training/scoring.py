@@ -123,6 +123,8 @@ def first_look(setup: Setup) -> None:
 def reference(setup: Setup) -> None:
     """Score the old examples with the base, whose memory of them is what forgetting is measured against."""
     ids, most = _to_refer(setup), setup.scheduler.options.quiz_tokens
+    if not ids.size:
+        return
     known = from_main(_kept(setup) if setup.main else None)
     lacking = ids if known is None else ids[np.isnan(known["nll"][ids])]
     started = time.perf_counter()

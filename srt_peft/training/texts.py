@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data import supersedes
+from srt_peft.data import history, supersedes
 from srt_peft.data.corpus import Corpus
+from srt_peft.data.history import History
 from srt_peft.data.ingest import ingest
 from srt_peft.data.pool import Pool
 from srt_peft.data.sources import absent
+from srt_peft.data.supersedes import Pair
 from srt_peft.errors import OptionError
 from srt_peft.review.options import Options
-from srt_peft.training.keys import Recipe
+from srt_peft.training.keys import Recipe, Source
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class Texts:
     """The old examples that newer ones replace."""
     said: str
     """A hash of who replaces whom; empty where nobody does."""
+    pairs: tuple[Pair, ...] = ()
+    """What is said of that."""
+    past: History | None = None
+    """What earlier updates have left, where there were any."""
+
+    @property
+    def first(self) -> int:
+        """The step at which the update begins: the clock goes on from one update to the next."""
+        return 0 if self.past is None else self.past.step
 
     @property
     def sources(self) -> int:
@@ -54,7 +65,8 @@ class Texts:
 
 def read(recipe: Recipe, tokenizer: Any) -> Texts:
     """The texts as this tokenizer has them; or all that is wrong with them."""
-    corpus, held_out = corpora(recipe, tokenizer)
+    past = past_of(recipe)
+    corpus, held_out = corpora(recipe, tokenizer, past)
     k, words = recipe.data.clusters, list[list[str]]()
     if k is None:
         deck, decks = corpus.decks
@@ -62,30 +74,46 @@ def read(recipe: Recipe, tokenizer: Any) -> Texts:
         from srt_peft.data.clusters import clusters_of  # noqa: PLC0415 - scikit-learn takes a second
 
         deck, decks, words = clusters_of(corpus, k)
-    said = supersedes.read(recipe.data.supersedes, corpus)
+    said = supersedes.read(recipe.data.supersedes, corpus, past=past is not None)
     gone = supersedes.superseded(corpus, said.pairs)
-    return Texts(corpus, held_out, deck, decks, words, gone, said.fingerprint if said.pairs else "")
+    return Texts(corpus, held_out, deck, decks, words, gone, said.fingerprint if said.pairs else "", said.pairs, past)
 
 
-def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
+def past_of(recipe: Recipe) -> History | None:
+    """What earlier updates have left, where that is the old text."""
+    folder = history.named(recipe.data.old)
+    return None if folder is None else history.open_history(folder)
+
+
+def corpora(recipe: Recipe, tokenizer: Any, past: History | None = None) -> tuple[Corpus, dict[str, Pool]]:
     """The texts as this tokenizer has them: what is trained on, and what neither pool trains on, by pool."""
-    pools, held_out = {}, {}
-    for name in ("old", "new"):
-        found = ingest(
-            [asdict(source) for source in getattr(recipe.data, name)],
-            tokenizer,
-            text_column=recipe.data.text_column,
-            source_column=recipe.data.source_column,
-            id_column=recipe.data.id_column,
-            supersedes_column=supersedes.column_of(recipe.data.supersedes),
-            format=recipe.data.format,
-            max_length=recipe.data.max_length,
-            holdout=recipe.data.holdout,
-        )
-        pools[name], held_out[name] = found.train, found.held_out
-    corpus = Corpus(pools["old"], pools["new"])
-    unseen = {name: corpus.unseen(pool) for name, pool in held_out.items()}
+    past = past or past_of(recipe)
+    found = {
+        "old": tokenised(recipe, recipe.data.old, tokenizer) if past is None else (past.train, past.held_out),
+        "new": tokenised(recipe, recipe.data.new, tokenizer, None if past is None else past.seen),
+    }
+    corpus = Corpus(found["old"][0], found["new"][0])
+    unseen = {name: corpus.unseen(pools[1]) for name, pools in found.items()}
     return corpus, {name: pool for name, pool in unseen.items() if len(pool)}
+
+
+def tokenised(
+    recipe: Recipe, sources: Sequence[Source], tokenizer: Any, without: NDArray[np.uint8] | None = None
+) -> tuple[Pool, Pool]:
+    """The pools that these sources become under the recipe: what is trained on, and what is held out."""
+    found = ingest(
+        [asdict(source) for source in sources],
+        tokenizer,
+        text_column=recipe.data.text_column,
+        source_column=recipe.data.source_column,
+        id_column=recipe.data.id_column,
+        supersedes_column=supersedes.column_of(recipe.data.supersedes),
+        format=recipe.data.format,
+        max_length=recipe.data.max_length,
+        holdout=recipe.data.holdout,
+        without=without,
+    )
+    return found.train, found.held_out
 
 
 def check_there(recipe: Recipe) -> None:

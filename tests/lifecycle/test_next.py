@@ -1,0 +1,204 @@
+"""Update after update: what one leaves, the next one has."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from srt_peft import OptionError, ReviewState
+from srt_peft.data import Pool
+from srt_peft.data.history import open_history
+from srt_peft.lifecycle.following import follow
+from srt_peft.review import ReviewLog
+from srt_peft.training import checkpoint
+from srt_peft.training.loop import train
+from tests.data.helpers import prose
+from tests.lifecycle.naive import check, replay
+from tests.training.test_loop import metrics, recipe, world  # noqa: F401 - a fixture
+
+STEPS = 4
+SETTINGS = (
+    "training.steps=4",
+    "training.batch_size=10",
+    "data.holdout=0",
+    "evaluation.every=null",
+    "checkpoints.every=2",
+)
+
+
+def lines(path, texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def texts_of(run):
+    """The text of each example of a run, by its id."""
+    pools = [Pool.open(run / "pools" / name / "train") for name in ("old", "new")]
+    return [pool.text(i) for pool in pools for i in range(len(pool))]
+
+
+def last(run):
+    return checkpoint.newest(run)[0]
+
+
+def week(number, count=12):
+    return [prose(1, seed=7000 + 100 * number + i) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def first(world):  # noqa: F811
+    """The first update."""
+    run = world / "weeks-01"
+    old, new = lines(world / "old.jsonl", week(0, 30)), lines(world / "w1.jsonl", week(1))
+    assert train(recipe(world, run, *SETTINGS, f"data.old={old}", f"data.new={new}")) == 0
+    return run
+
+
+@pytest.mark.parametrize("preset", ["paper", "auto", "auto, with a quiz"])
+def test_ten_updates_in_a_row_are_what_a_naive_replay_of_their_logs_says(world, tmp_path, preset):  # noqa: F811
+    """Identities, states, clock, log and exposures; each week's file holds some of what was there before."""
+    quiz = {"auto, with a quiz": ("review.retention=high",)}.get(preset, ())
+    settings = (*SETTINGS, f"review.preset={preset.partition(',')[0]}", *quiz)
+    rng, corpus, known, reviewed = random.Random(0), week(0, 30), {}, 0
+    old = lines(tmp_path / "old.jsonl", corpus)
+    run = tmp_path / "week-1"
+    for number in range(1, 11):
+        fresh = week(number)
+        file = [*fresh, *rng.sample(corpus, 5), fresh[0]]
+        rng.shuffle(file)
+        new = lines(tmp_path / f"w{number}.jsonl", file if number > 1 else fresh)
+        if number == 1:
+            asked = recipe(world, run, *settings, f"data.old={old}", f"data.new={new}")
+        else:
+            asked, made = follow(run, [new])
+            run = run.with_name(f"week-{number}")
+            assert asked.output == str(run)
+            assert (made.kept, made.let_go, made.fresh, made.lost) == (len(corpus), 0, 0, 0)
+            assert (made.updates, made.step) == (number - 1, STEPS * (number - 1))
+        assert train(asked) == 0
+        texts = texts_of(run)
+        assert sorted(texts) == sorted([*corpus, *fresh]), "each is there once, and nothing else is"
+        assert set(texts[: len(corpus)]) == set(corpus), "what was there before is old"
+        reviewed += replay(known, run, texts, STEPS * (number - 1))
+        check(known, last(run), texts)
+        corpus = [*corpus, *fresh]
+        state = ReviewState.open(last(run) / "srt_state")
+        assert state.step == STEPS * number
+        assert state.visits.sum() == sum(one.visits for one in known.values())
+        told = [line for line in metrics(run) if "loss" in line]
+        assert [line["step"] for line in told] == list(range(STEPS * (number - 1), STEPS * number))
+        assert told[0]["learning_rate"] == pytest.approx(told[0]["learning_rate"])
+    asked, _ = follow(run, [lines(tmp_path / "w11.jsonl", week(11))])
+    past = open_history(tmp_path / "week-11/history")
+    with ReviewLog(past.folder / "log") as log:
+        records = log.records()
+    assert records.size == reviewed
+    texts = [past.train.text(i) for i in range(len(past.train))]
+    mine = {
+        text: [(int(r["step"]), int(r["quality"])) for r in records if r["id"] == i] for i, text in enumerate(texts)
+    }
+    assert mine == {text: known[text].reviews if text in known else [] for text in texts}
+
+
+def test_a_resumed_update_is_the_one_that_was_not_stopped(first, tmp_path):
+    """The same draws, state and adapter bytes."""
+    new = lines(tmp_path / "w2.jsonl", week(2))
+    found = []
+    for name, stop in (("whole", False), ("stopped", True)):
+        asked, _ = follow(first, [new], out=tmp_path / name)
+        assert train(asked) == 0
+        if stop:
+            import shutil
+
+            shutil.rmtree(last(tmp_path / name))
+            assert checkpoint.step_of(last(tmp_path / name)) == STEPS + 2
+            assert train(asked, resume=True) == 0
+        found.append([(last(tmp_path / name) / part).read_bytes() for part in
+                      ("adapter_model.safetensors", "srt_state/columns-0.safetensors")])  # fmt: skip
+    assert found[0] == found[1]
+
+
+def test_the_adapter_goes_on(first, tmp_path):
+    asked, _ = follow(first, [lines(tmp_path / "w2.jsonl", week(2))], out=tmp_path / "run")
+    assert asked.model.adapter == str(last(first))
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("all", 42), (10, 10), ("unmastered", None)])
+def test_what_is_kept_keeps_its_state_and_what_is_let_go_is_not_new_again(first, tmp_path, keep, kept):
+    """A reservoir is the same choice whoever makes it; the mastered are those of a long interval."""
+    before = ReviewState.open(last(first) / "srt_state")
+    texts = texts_of(first)
+    mastered = (before.visits > 0) & (before.interval > 5)
+    everything = lines(tmp_path / "w2.jsonl", [*week(2), *week(1), *week(0, 30)])
+    asked, made = follow(first, [everything], out=tmp_path / "run", overrides=[f"next.keep={keep}", "next.horizon=5"])
+    if keep == "unmastered":
+        kept = int((~mastered).sum())
+        assert 0 < kept < before.n
+    assert (made.kept, made.let_go) == (kept, before.n - kept)
+    assert train(asked) == 0
+    now = texts_of(tmp_path / "run")
+    assert sorted(now[kept:]) == sorted(week(2)), "what is let go is not new"
+    past = open_history(tmp_path / "run/history").state([])
+    for i, text in enumerate(now[:kept]):
+        j = texts.index(text)
+        assert not (keep == "unmastered" and mastered[j])
+        for name in ("ease", "repetitions", "interval", "due", "visits"):
+            assert getattr(past, name)[i] == getattr(before, name)[j]
+
+
+def test_reservoirs_agree(first, tmp_path):
+    """One of ten is the lower part of one of twenty."""
+    found = []
+    for n in (10, 20):
+        follow(first, [lines(tmp_path / "w.jsonl", week(2))], out=tmp_path / f"r{n}", overrides=[f"next.keep={n}"])
+        pool = open_history(tmp_path / f"r{n}/history").train
+        found.append({row.tobytes() for row in pool.identity})
+    assert found[0] < found[1]
+
+
+def test_a_promoted_example_is_measured_against_what_it_was_known_by_at_the_end(first, tmp_path):
+    """Against the base, which had not learned it, its forgetting would be invisible."""
+    follow(first, [lines(tmp_path / "w.jsonl", week(2))], out=tmp_path / "run")
+    left, past = ReviewState.open(last(first) / "srt_state"), open_history(tmp_path / "run/history").state([])
+    seen = left.visits[left.n_old :] > 0
+    assert seen.any()
+    assert np.all(past.reference[left.n_old :][seen] <= left.signal[left.n_old :][seen])
+    assert np.isnan(past.reference[left.n_old :][~seen]).all()
+
+
+def test_more_old_text_joins_as_never_seen(first, tmp_path):
+    more = lines(tmp_path / "more.jsonl", [*week(50), *week(0, 30)])
+    asked, made = follow(first, [lines(tmp_path / "w.jsonl", week(2))], out=tmp_path / "run", old=[more])
+    assert (made.kept, made.fresh) == (42, 12)
+    assert train(asked) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"run": "nowhere"}, "holds no run: expected a folder that `srt-peft train` has written"),
+        ({"out": "first"}, "already: expected a folder that is not there yet, or is empty"),
+        ({"new": "absent.jsonl"}, "absent.jsonl does not exist"),
+        ({"overrides": ["next.adapter=melt"]}, "next.adapter = 'melt': expected one of 'continue', 'merge', 'stack'"),
+        ({"overrides": ["next.keep=0"]}, "next.keep = 0: expected 'all', 'unmastered', or how many"),
+        ({"new": "seen"}, "examples of seen.jsonl were there before: bring text that is new"),
+    ],
+)
+def test_what_cannot_be_is_told_and_leaves_everything_as_it_was(first, tmp_path, wrong, told):
+    new = lines(tmp_path / "w.jsonl", week(2))
+    given = {"run": first, "new": [new], "out": tmp_path / "out", "overrides": []}
+    if "run" in wrong:
+        given["run"] = tmp_path / wrong["run"]
+    if "out" in wrong:
+        given["out"] = first
+    if "new" in wrong:
+        seen = lines(tmp_path / "seen.jsonl", week(1))
+        given["new"] = [seen if wrong["new"] == "seen" else str(tmp_path / wrong["new"])]
+    given["overrides"] = wrong.get("overrides", [])
+    before = sorted(path.name for path in first.rglob("*"))
+    with pytest.raises(OptionError) as error:
+        asked, _ = follow(given["run"], given["new"], out=given["out"], overrides=given["overrides"])
+        train(asked)
+    assert told in str(error.value)
+    assert sorted(path.name for path in first.rglob("*")) == before

@@ -29,7 +29,7 @@ from srt_peft.training import checkpoint, texts
 from srt_peft.training.base import fingerprint, load_tokenizer
 from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, replace
 from srt_peft.training.keys import Recipe
-from srt_peft.training.recipe import dump, load_recipe
+from srt_peft.training.recipe import _SHAPE, dump, load_recipe
 from srt_peft.training.schedule import steps_of
 
 
@@ -191,4 +191,8 @@ def _onto(last: Ended, recipe: Recipe) -> Recipe:
             fault = f"next.adapter = {how!r} with model.tuning = 'full': expected 'continue', as there is no adapter"
             raise OptionError("next", [fault])
         return load_recipe({**given, "model": {**given["model"], "base": str(last.checkpoint), "revision": None}})
-    return load_recipe({**given, "model": {**given["model"], "adapter": str(last.checkpoint)}})
+    shape = given["model"]["lora"]
+    if how == "continue":  # an adapter keeps its shape, which load_recipe reads
+        shape = {key: value for key, value in shape.items() if key not in _SHAPE}
+    model = {**given["model"], "adapter": str(last.checkpoint), "stack": how == "stack", "lora": shape}
+    return load_recipe({**given, "model": model})

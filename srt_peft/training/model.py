@@ -26,13 +26,14 @@ import warnings
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.training.base import NO_WEIGHTS, adapter_folder, config_of, line_of, load_tokenizer, refused
+from srt_peft.training.stack import stacked
 
 __all__ = ["describe", "evaluating", "load_model", "load_to_score", "load_tokenizer", "make_optimizer", "spare"]
 
@@ -58,6 +59,7 @@ def load_model(
     revision: str | None = None,
     tuning: str = "qlora",
     adapter: str | Path | None = None,
+    stack: Literal["", "new", "saved"] = "",
     lora: Mapping[str, Any] | None = None,
     dtype: str = "bfloat16",
     attention: str = "sdpa",
@@ -67,7 +69,8 @@ def load_model(
     """The model, ready to train on `device` (a GPU if there is one).
 
     `lora` takes r, alpha, dropout, target_modules, and whatever else LoraConfig does (use_dora, use_rslora, …). With
-    `adapter`, that adapter is continued: r, alpha, use_dora and use_rslora, where `lora` names them, must be its own.
+    `adapter`, that adapter is continued: r, alpha, use_dora and use_rslora, where `lora` names them, must be its own;
+    or, with `stack`, it stays as it is, beneath a new one of that shape ("saved": it is the sum of both, as saved).
     """
     base = str(base)
     options = {_SHORT.get(key, key): value for key, value in (lora or {}).items()}
@@ -82,7 +85,10 @@ def load_model(
     commit = getattr(model.config, "_commit_hash", None) or revision
     with _quiet():
         folder = None if adapter is None else adapter_folder(str(adapter))
-        tuned = _continued(model, base, commit, folder, options) if folder else _new_adapter(model, commit, options)
+        if folder is None:
+            tuned = _new_adapter(model, commit, options)
+        else:
+            tuned = _continued(model, base, commit, folder, options, stack=stack)
     config = tuned.peft_config["default"]
     if isinstance(config.target_modules, set):  # which would be saved in another order by every process
         config.target_modules = sorted(config.target_modules)
@@ -276,7 +282,14 @@ def _new_adapter(model: Any, commit: str | None, options: Mapping[str, Any]) -> 
 
 
 def _continued(
-    model: Any, base: str, commit: str | None, folder: Path, options: Mapping[str, Any], *, elsewhere: bool = False
+    model: Any,
+    base: str,
+    commit: str | None,
+    folder: Path,
+    options: Mapping[str, Any],
+    *,
+    elsewhere: bool = False,
+    stack: str = "",
 ) -> Any:
     """The adapter in `folder`, to be trained on; it must have been made for this base, in the shape that is asked.
 
@@ -290,11 +303,14 @@ def _continued(
         config: Any = PeftConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, KeyError) as error:
         raise refused(f"{name} has an adapter_config.json that PEFT cannot read: {line_of(error)}") from error
-    faults = _mismatches(config, None if elsewhere else base, name, options)
+    faults = _mismatches(config, None if elsewhere else base, name, {} if stack else options)
     if faults:
         raise OptionError("the model", faults)
     if commit and config.revision and config.revision != commit:
         _LOGGER.warning("the adapter was made for revision %s of %s; this is %s.", config.revision, base, commit)
+    if stack:
+        settings = {"fan_in_fan_out": config.fan_in_fan_out, **options}
+        return stacked(model, folder, config, settings, resume=stack == "saved")
     config.base_model_name_or_path, config.revision = base, commit  # before PEFT looks there for the vocabulary
     if "lora_dropout" in options:
         config.lora_dropout = options["lora_dropout"]

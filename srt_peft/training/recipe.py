@@ -28,7 +28,7 @@ import yaml  # type: ignore[import-untyped]
 from srt_peft.errors import OptionError
 from srt_peft.review.kinds import SCHEDULERS
 from srt_peft.review.options import faults
-from srt_peft.training.keys import _FREE, NewReview, Recipe, _keys, _plain, _read, _value
+from srt_peft.training.keys import _FREE, Model, NewReview, Recipe, _keys, _plain, _read, _value
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
 __all__ = ["Recipe", "changed", "dump", "learning_rate_factor", "load_recipe", "steps_of", "warmup_note"]
@@ -160,7 +160,7 @@ _SHAPE = {"r": "r", "alpha": "lora_alpha", "use_dora": "use_dora", "use_rslora":
 def _keep_shape(given: dict[str, Any]) -> None:
     """Where an adapter is continued and the recipe does not name its shape, that is the adapter's own."""
     model = given.get("model")
-    if not isinstance(model, Mapping) or not isinstance(model.get("adapter"), str):
+    if not isinstance(model, Mapping) or not isinstance(model.get("adapter"), str) or model.get("stack"):
         return
     try:
         config = json.loads((Path(model["adapter"]) / "adapter_config.json").read_text(encoding="utf-8"))
@@ -209,9 +209,14 @@ def _clashes(recipe: Recipe) -> list[str]:
         told.append("training.steps = 'one_pass' with review.old_fraction = 1 never ends: expected a number of steps")
     if recipe.evaluation.suites and recipe.evaluation.every is None:
         told.append("evaluation.suites without evaluation.every: expected how many steps lie between two evaluations")
+    return [*told, *_of_model(model)]
+
+
+def _of_model(model: Model) -> Iterator[str]:
+    if model.stack and model.adapter is None:
+        yield "model.stack = true without model.adapter: expected the adapter that a new one is put upon"
     if model.tuning == "full" and model.adapter is not None:
-        told.append(f"model.adapter = {model.adapter!r}: expected null with tuning = 'full', which trains no adapter")
-    return told
+        yield f"model.adapter = {model.adapter!r}: expected null with tuning = 'full', which trains no adapter"
 
 
 # --- writing and comparing ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from srt_peft.data.corpus import Corpus
 from srt_peft.data.pool import Pool
 from srt_peft.errors import OptionError
 from srt_peft.review import Scheduler
-from srt_peft.training import checkpoint, summary
+from srt_peft.training import checkpoint, stack, summary
 from srt_peft.training.base import adapter_fingerprint, check_base, check_ids, fingerprint, load_tokenizer
 from srt_peft.training.card import card
 from srt_peft.training.folder import DECKS, RECIPE, claim, link_pools, replace
@@ -245,6 +245,7 @@ def _model(recipe: Recipe, start: Path | None, device: torch.device) -> tuple[to
         revision=None if start and full else m.revision,
         tuning=m.tuning,
         adapter=str(start) if start and not full else m.adapter,
+        stack=("saved" if start else "new") if m.stack else "",
         lora=asdict(m.lora),
         dtype=m.dtype,
         attention=m.attention,
@@ -278,7 +279,10 @@ def save(setup: Setup, step: int) -> None:
 
 
 def _save_model(setup: Setup, step: int, folder: Path) -> None:
-    setup.model.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
+    if stack.is_stacked(setup.model):
+        stack.save(setup.model, folder)
+    else:
+        setup.model.save_pretrained(folder, safe_serialization=True)  # type: ignore[operator]
     setup.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card(setup.recipe, setup.folder, step), encoding="utf-8")
 

@@ -1,4 +1,10 @@
-"""What a signal means: how well the example is known, what it and its deck have lost, and what a review writes."""
+"""What a signal means: how well the example is known, what it and its deck have lost, and what a review writes.
+
+A signal is held against the example's reference: its best signal so far, or, of an old example with `reference: base`,
+what that pass found. Whom the pass left out, as it was a sample or came too late, is read by perplexity at first, and
+tells of its deck by the mean reference of it. Where there is no such mean, as of first tokens, its first signal becomes
+its reference, of the same kind as what is held against it later.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +37,11 @@ class Reading:
         """Whether references are there, where they are not learned on the way: a pass over all, and so made once."""
 
     def _primed(self) -> bool:
-        options, n_old = self.options, self.state.n_old
-        if not options.refers or options.reference == "best" or not n_old:
+        options, columns, n_old = self.options, self.state.columns, self.state.n_old
+        if not options.refers or options.reference == "best" or self.state.step > 0:
             return True
-        return not bool(np.isnan(self.state.columns["reference"][:n_old]).all())
+        there = columns["reference"][:n_old][columns["suspended"][:n_old] == 0]
+        return not there.size or not bool(np.isnan(there).all())
 
     def quality(self, rows: Ids, signal: Signals, column: str = "reference") -> NDArray[np.int64]:
         """q of each."""
@@ -56,11 +63,16 @@ class Reading:
 
         Who has no reference is held against the mean of its deck's, and is NaN where there is none.
         """
-        reference, signal = self._reference(rows, column).astype(np.float64), signal.astype(np.float64)
+        reference, signal = self._known(rows, column), signal.astype(np.float64)
+        return np.where(np.isfinite(signal), signal - reference, np.inf)
+
+    def _known(self, rows: Ids, column: str) -> NDArray[np.float64]:
+        """The reference of each, or else the mean of its deck's; NaN where there is neither."""
+        reference = self._reference(rows, column).astype(np.float64)
         if "known" in self.state.columns and column == "reference":
             known = self.state.columns["known"][self.state.columns["deck"][rows]]
             reference = np.where(np.isnan(reference), known, reference)
-        return np.where(np.isfinite(signal), signal - reference, np.inf)
+        return reference
 
     def after(self, step: int, rows: Ids, signal: Signals, quality: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The columns of these rows, once they are reviewed."""
@@ -83,14 +95,23 @@ class Reading:
         }
 
     def best(self, column: str, rows: Ids, signal: Signals) -> list[Written]:
-        """The best so far, where that is what a signal is held against; old examples may have the base's instead."""
+        """The best so far, where that is what a signal is held against; old examples may have the base's instead.
+
+        An old one that the base did not score is held against its first signal, unless its deck's mean serves.
+        """
         if column not in self.state.columns:
             return []
         if self.options.reference == "base":
-            new = rows >= self.state.n_old
-            rows, signal = rows[new], signal[new]
+            own = (rows >= self.state.n_old) | self._alone(rows, column)
+            rows, signal = rows[own], signal[own]
         best = np.fmin(self.state.columns[column][rows], np.where(np.isfinite(signal), signal, np.float32(np.nan)))
         return [(column, rows, best)]
+
+    def _alone(self, rows: Ids, column: str) -> NDArray[np.bool_]:
+        """Who has nothing to be held against. Quantiles are of what the base said: nothing is added to it."""
+        if column == "reference" and self.options.recall == "quantile":
+            return np.zeros(rows.size, dtype=bool)
+        return np.isnan(self._known(rows, column))
 
     def measured(self, rows: Ids, lost: NDArray[np.float64]) -> list[Written]:
         """What each deck has lost, after these reviews of old examples."""

@@ -27,6 +27,11 @@ FORWARD = 1 / 3
 Line = Mapping[str, Any]
 
 
+def reference_tokens(lengths: NDArray[np.int64], first: int | None) -> int:
+    """What scoring examples of these lengths comes to; a quiz of first tokens has these scored by themselves, too."""
+    return int(lengths.sum()) + (0 if first is None else int(np.minimum(lengths, first).sum()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pools:
     """The texts, as far as a schedule goes."""

@@ -57,8 +57,7 @@ def train(
         steps = steps_of(recipe, len(setup.corpus) - setup.corpus.n_old)
         setup.say(warmup_note(recipe, steps))
         with setup.scheduler:
-            if setup.scheduler.state.step == setup.texts.first:
-                scoring.first_passes(setup)
+            scoring.first_passes(setup)
             with Stop(tell=setup.main, interrupts=interrupts) as stop:
                 learn(setup, steps, stop, evaluate)
                 return run.close(setup, steps)

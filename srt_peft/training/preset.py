@@ -6,8 +6,9 @@
     old.order            uniform     rounds, which are shuffled epochs; overdue with a quiz
     new.order            uniform     rounds
     recall               absolute    relative
-    reference            best        base with decks or a quiz, which costs a pass over old; else best, which is free
-    decks                off         auto where old has two sources or more
+    reference            best        base with decks or a quiz, which costs a pass over old; else best, which is
+                                     free, and so where no slot is kept for old ones
+    decks                off         auto where old has two sources or more, the superseded not counted
     old.quiz             0           0; 4 with `retention: high`
 
 A preset never moves what a recipe sets. What a scheduler does not know stays as it is in the paper: the others have
@@ -31,7 +32,7 @@ QUIZ = 4
 
 
 def resolve(recipe: Recipe, sources: int) -> Recipe:
-    """The recipe with every review option explicit; `sources` is how many the old text has."""
+    """The recipe with every review option explicit; `sources` is how many the old text has to draw from."""
     review = recipe.review
     decided = _auto(recipe, sources) if review.preset == "auto" else PAPER
     orders = SCHEDULERS[review.scheduler].agendas
@@ -56,11 +57,12 @@ def _auto(recipe: Recipe, sources: int) -> dict[str, Any]:
         return PAPER | {"old": "epoch", "new": "epoch", "stagger": 1, "underfull": "ahead"}
     decks = review.decks or ("auto" if sources > 1 else "off")
     quiz = (QUIZ if review.retention == "high" else 0) if review.old.quiz is None else review.old.quiz
+    slots = Options(batch_size=recipe.training.batch_size, old_fraction=review.old_fraction).old_slots
     return {
         "stagger": 1,
         "underfull": "ahead",
         "recall": "relative",
-        "reference": "base" if decks == "auto" or quiz else "best",
+        "reference": "base" if slots and (decks == "auto" or quiz) else "best",
         "decks": decks,
         "quiz": quiz,
         "old": "overdue" if quiz else "rounds",

@@ -78,8 +78,8 @@ class Metrics:
             if self.setup.main:
                 rewind_metrics(self.setup.folder, self.begun)
                 self.file = self.path.open("a")
-        for made in self.setup.passes:
-            self._write({"step": self.begun - 1, **made})
+        for made in self.setup.passes:  # those of a resume lie behind its checkpoint: from there again, they are anew
+            self._write({"step": self.begun or -1, **made})
         disable = None if self.setup.main else True
         self.bar = tqdm(
             total=self.steps,

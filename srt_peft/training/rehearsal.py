@@ -15,7 +15,7 @@ from srt_peft.data.corpus import Corpus
 from srt_peft.review import ReviewState, Scheduler, make_scheduler
 from srt_peft.review.options import Options
 from srt_peft.training.binding import PERPLEXITY
-from srt_peft.training.figures import Figures, Line, Pools, figures
+from srt_peft.training.figures import Figures, Line, Pools, figures, reference_tokens
 from srt_peft.training.keys import Recipe
 from srt_peft.training.schedule import steps_of
 from srt_peft.training.scheduled import options_of
@@ -89,16 +89,15 @@ def _before(scheduler: Scheduler, recipe: Recipe, pools: Pools, signals: NDArray
     if scheduler.name == "ppl":
         scheduler.prime(np.arange(signals.size), signals)
         return [_pass("first look", signals.size, int(pools.lengths.sum()))]
-    if not options.refers or options.reference != "base" or not pools.old:
-        return []
-    scheduler.prime(old, signals[old], prefix=None if options.quiz_tokens is None else signals[old])
     there = np.delete(old, pools.superseded)
-    sample = recipe.review.reference_sample
-    if sample is None:
-        return [_pass("reference", there.size, int(pools.lengths[there].sum()))]
+    if not options.refers or options.reference != "base" or not there.size:
+        return []
+    most, sample = options.quiz_tokens, recipe.review.reference_sample
+    scheduler.prime(old, signals[old], prefix=None if most is None else signals[old])
     sizes = np.bincount(pools.deck[there], minlength=len(pools.decks))
-    taken = int(np.minimum(sizes, sample).sum())
-    return [_pass("reference", taken, round(taken * float(pools.lengths[there].mean())) if taken else 0)]
+    taken = there.size if sample is None else int(np.minimum(sizes, sample).sum())
+    share = taken / there.size  # who is in a sample is not known here
+    return [_pass("reference", taken, round(share * reference_tokens(pools.lengths[there], most)))]
 
 
 def _pass(name: str, examples: int, tokens: int) -> Line:

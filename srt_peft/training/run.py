@@ -134,7 +134,7 @@ def prepare(
         saved = None if start is None else json.loads((start / "trainer" / "trainer.json").read_text())
         identity = _identity(recipe, texts, saved and saved["identity"])
         if saved is not None:
-            _same(recipe, identity, saved, allow_changes=allow_changes)
+            _same(recipe, identity, saved, texts.sources, allow_changes=allow_changes)
             if saved["step"] >= texts.first + steps_of(recipe, len(corpus.new)):
                 if main:
                     done = saved["step"] - texts.first
@@ -223,12 +223,18 @@ _CHANGED = {
 }
 
 
-def _same(recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], *, allow_changes: bool) -> None:
-    differences = changed(load_recipe(saved["recipe"]), recipe)
+def _same(
+    recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], sources: int, *, allow_changes: bool
+) -> None:
+    begun, before = saved["recipe"], saved["identity"]
+    if "decks" not in begun["review"]:  # it is of a version that drew as the paper does, and told no decks apart
+        begun = begun | {"review": begun["review"] | {"preset": "paper"}}
+        before = {name: identity[name] for name in identity.keys() & {"decks"}} | before
+    differences = changed(resolve(load_recipe(begun), sources), recipe)
     differences += [
-        f"the {name} is {value} now and {saved['identity'].get(name)} in the checkpoint ({_CHANGED[name]})"
-        for name, value in {**dict.fromkeys(saved["identity"]), **identity}.items()
-        if saved["identity"].get(name) != value
+        f"the {name} is {value} now and {before.get(name)} in the checkpoint ({_CHANGED[name]})"
+        for name, value in {**dict.fromkeys(before), **identity}.items()
+        if before.get(name) != value
     ]
     if differences and not allow_changes:
         raise OptionError(

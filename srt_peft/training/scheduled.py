@@ -75,11 +75,16 @@ def counts_of(path: str, first: int, steps: int) -> list[list[int]]:
 def _as_asked(setup: Setup, saved: Scheduler) -> Scheduler:
     """The scheduler that was saved, under the recipe's settings where `allow_changes` has let others through."""
     name, options = setup.recipe.review.scheduler, Options(**plain(_options(setup)))
-    if not np.array_equal(saved.state.identity, setup.corpus.identity):  # type: ignore[arg-type]
+    state, other = saved.state, None
+    if not np.array_equal(state.identity, setup.corpus.identity):  # type: ignore[arg-type]
+        other = ("cut into other examples", "follows them one by one")
+    elif state.deck is not None and not np.array_equal(state.deck, setup.texts.deck):
+        other = ("in other decks (sources, or clusters)", "holds what each of them has lost")
+    if other is not None:
         saved.close()
         fault = (
-            "the texts are cut into other examples than those of the checkpoint's review state, which follows them "
-            "one by one. Begin a new run with another output, and model.adapter set to the checkpoint"
+            f"the texts are {other[0]} than those of the checkpoint's review state, which {other[1]}. Begin a new run "
+            "with another output, and model.adapter set to the checkpoint"
         )
         raise OptionError("going on with this run", [fault])
     if (saved.name, saved.options) == (name, options):

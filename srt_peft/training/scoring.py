@@ -1,8 +1,13 @@
 """Passes from which nothing is learned: references, first looks, quizzes and held-out text. Each is counted.
 
-reference    the base scores old examples before the first step, so that forgetting can be told from difficulty. With
-             an adapter the base is the model with the adapter off. It is kept in
-             ${SRT_PEFT_HOME:-~/.cache/srt-peft}/references, by the base, the text and the precision.
+reference    the model that the update begins from scores old examples before the first step, so that forgetting can be
+             told from difficulty: the base, or, where an adapter is continued, the base with that adapter, since what
+             it has learned can be forgotten, too. It is kept in ${SRT_PEFT_HOME:-~/.cache/srt-peft}/references, by
+             the base, the adapter, the text and the precision.
+             In the middle of a run a reference may be lacking, as it was resumed with other settings, or an example is
+             superseded no more. The base is still there below a new adapter, which is switched off. A continued adapter
+             has moved on, and so has a base that is trained itself: then only the cache knows, and who is not in it
+             goes without (see `review.reading`).
 first look   `ppl` scores every example before the first draw.
 quiz         a few old examples are scored before a draw.
 """
@@ -29,6 +34,7 @@ from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool
 from srt_peft.data.stream import Asked, Examples
 from srt_peft.review import files
+from srt_peft.training.figures import reference_tokens
 from srt_peft.training.model import evaluating
 from srt_peft.training.nll import summarise, token_nll
 from srt_peft.training.ranks import from_main
@@ -104,9 +110,10 @@ def held_out(setup: Setup, pool: Pool) -> float:
 
 
 def first_passes(setup: Setup) -> None:
-    """What the scheduler must know before its first draw."""
+    """What the scheduler must know before its first draw; and what it lacks, where a run goes on."""
     if setup.recipe.review.scheduler == "ppl":
-        first_look(setup)
+        if setup.scheduler.state.step == setup.texts.first:
+            first_look(setup)
     elif setup.scheduler.options.refers and setup.scheduler.options.reference == "base":
         reference(setup)
 
@@ -117,57 +124,68 @@ def first_look(setup: Setup) -> None:
     setup.say(f"ppl: the base scores each of the {ids.size:,} examples once, before the first draw.")
     started = time.perf_counter()
     setup.scheduler.prime(ids, scored(setup, ids, "first look"))
-    _count(setup, "first look", ids, started)
+    _count(setup, "first look", int(setup.corpus.lengths.sum()), ids, started)
 
 
 def reference(setup: Setup) -> None:
-    """Score the old examples with the base, whose memory of them is what forgetting is measured against."""
+    """Score old examples with the model of the beginning, whose memory of them forgetting is measured against."""
     ids, most = _to_refer(setup), setup.scheduler.options.quiz_tokens
     if not ids.size:
         return
     known = from_main(_kept(setup) if setup.main else None)
     lacking = ids if known is None else ids[np.isnan(known["nll"][ids])]
-    started = time.perf_counter()
-    if lacking.size:
-        setup.say(f"The base scores {lacking.size:,} of {setup.corpus.n_old:,} old examples once: the reference.")
-        found = known or {name: np.full(setup.corpus.n_old, np.nan) for name in ("nll", "prefix")}
-        with _base_alone(setup.model):
-            found["nll"][lacking] = scored(setup, lacking, "reference")
+    beginning, started = _beginning(setup), time.perf_counter()
+    if lacking.size and beginning is None:
+        setup.say(
+            f"{lacking.size:,} old examples have no reference, and the model that this run began from is here no more: "
+            "each is held against its first signal from now on, or its deck's mean."
+        )
+        ids, lacking = np.setdiff1d(ids, lacking), lacking[:0]
+    elif lacking.size and beginning is not None:
+        who = "The base" if setup.recipe.model.adapter is None else "The base with the adapter that is continued"
+        setup.say(f"{who} scores {lacking.size:,} of {setup.corpus.n_old:,} old examples once: the reference.")
+        known = known or {name: np.full(setup.corpus.n_old, np.nan) for name in ("nll", "prefix")}
+        with beginning:
+            known["nll"][lacking] = scored(setup, lacking, "reference")
             if most is not None:
-                found["prefix"][lacking] = scored(setup, lacking, "reference, first tokens", most)
-        known = found
+                known["prefix"][lacking] = scored(setup, lacking, "reference, first tokens", most)
         if setup.main:
-            _keep(setup, found)
-    assert known is not None, "what was lacking was scored"
-    prefix = None if most is None else known["prefix"][ids]
-    setup.scheduler.prime(ids, known["nll"][ids], prefix=prefix)
-    _count(setup, "reference", ids, started, found_in_cache=int(ids.size - lacking.size))
+            _keep(setup, known)
+    if known is not None and ids.size:
+        setup.scheduler.prime(ids, known["nll"][ids], prefix=None if most is None else known["prefix"][ids])
+        tokens = reference_tokens(setup.corpus.lengths[ids], most)
+        _count(setup, "reference", tokens, ids, started, found_in_cache=int(ids.size - lacking.size))
 
 
-def _count(setup: Setup, what: str, ids: Ids, started: float, **more: int) -> None:
+def _count(setup: Setup, what: str, tokens: int, ids: Ids, started: float, **more: int) -> None:
     """Note a pass as compute: what was found in the cache was computed as well, if by another run."""
-    tokens, seconds = int(setup.corpus.lengths[ids].sum()), round(time.perf_counter() - started, 4)
+    seconds = round(time.perf_counter() - started, 4)
     made = {"pass": what, "examples": int(ids.size), "forward_only_tokens": tokens, "seconds": seconds, **more}
     setup.passes.append(made)
 
 
 def _to_refer(setup: Setup) -> Ids:
-    """The old examples that have no reference yet: all of them, or of each deck as many as the recipe asks for."""
+    """The old examples that lack a reference: of all of them, or of as many of each deck as the recipe asks for."""
     state, sample = setup.scheduler.state, setup.recipe.review.reference_sample
-    lacks = np.isnan(state.columns["reference"][: state.n_old]) & ~state.suspended[: state.n_old]
-    ids = np.flatnonzero(lacks)
-    if sample is None:
-        return ids
-    by_hash = np.ascontiguousarray(setup.corpus.old.identity[:, :8]).view("<u8").ravel()[ids]
-    deck = np.zeros(ids.size, int) if state.deck is None else state.deck[ids]
-    order = np.lexsort((by_hash, deck))
-    rank = np.arange(ids.size) - np.searchsorted(deck[order], deck[order])
-    return np.sort(ids[order[rank < sample]])
+    lacks = np.isnan(state.columns["reference"][: state.n_old])
+    lacks &= ~np.isinf(state.columns["signal"][: state.n_old])  # who was scored, and gave no number, is not asked again
+    ids = np.flatnonzero(~state.suspended[: state.n_old])
+    if sample is not None:
+        by_hash = np.ascontiguousarray(setup.corpus.old.identity[:, :8]).view("<u8").ravel()[ids]
+        deck = np.zeros(ids.size, int) if state.deck is None else state.deck[ids]
+        order = np.lexsort((by_hash, deck))
+        rank = np.arange(ids.size) - np.searchsorted(deck[order], deck[order])
+        ids = np.sort(ids[order[rank < sample]])
+    return ids[lacks[ids]]
 
 
-def _base_alone(model: torch.nn.Module) -> contextlib.AbstractContextManager[Any]:
-    off = getattr(model, "disable_adapter", None)
-    return contextlib.nullcontext() if off is None else off()
+def _beginning(setup: Setup) -> contextlib.AbstractContextManager[Any] | None:
+    """Within it, the model is the one that the update begins from; None where that has been trained since."""
+    model = setup.recipe.model
+    if model.tuning != "full" and model.adapter is None:
+        off: contextlib.AbstractContextManager[Any] = setup.model.disable_adapter()  # type: ignore[operator]
+        return off
+    return contextlib.nullcontext() if setup.scheduler.state.step == setup.texts.first else None
 
 
 # --- the references that are kept -----------------------------------------------------------------------------------
@@ -182,6 +200,8 @@ def _place(setup: Setup) -> tuple[Path, dict[str, Any]]:
         "precision": [model.dtype, model.tuning == "qlora"],
         "first_tokens": options.quiz_tokens,
     }
+    if "adapter" in setup.identity:
+        told["adapter"] = setup.identity["adapter"]
     name = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=12).hexdigest()
     return home() / "references" / f"{name}.safetensors", told
 

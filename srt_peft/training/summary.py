@@ -32,7 +32,7 @@ def summarise(setup: Setup, steps: int) -> None:
     gone = setup.texts.superseded.tolist()
     lines = list(said(found))
     kept = {"figures": asdict(found), "said": lines, "superseded": gone, "superseded_texts": list(_texts(setup))}
-    replace(setup.folder / SUMMARY, json.dumps(kept, indent=1) + "\n")
+    replace(setup.folder / SUMMARY, json.dumps(kept, indent=1, sort_keys=True) + "\n")
     if found.known < steps:
         return
     told = ["", "What the schedule was:", *(f"  {line}" for line in (*shown(found), *lines))]

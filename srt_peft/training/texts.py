@@ -50,8 +50,14 @@ class Texts:
 
     @property
     def sources(self) -> int:
-        """How many decks the old text has."""
-        return int(np.unique(self.deck[: self.corpus.n_old]).size)
+        """How many decks the old text has that something can be drawn of."""
+        return int(np.count_nonzero(self.sizes))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many old examples each deck has, without the superseded."""
+        there = np.delete(self.deck[: self.corpus.n_old], self.superseded)
+        return np.bincount(there, minlength=len(self.decks))
 
     @property
     def identity(self) -> dict[str, str]:
@@ -141,7 +147,7 @@ def notes(recipe: Recipe, texts: Texts) -> Iterator[str]:
                 "word for word: they are left out of what is measured."
             )
     if texts.sources > 1:
-        sizes = np.bincount(texts.deck[: corpus.n_old], minlength=len(texts.decks))
+        sizes = texts.sizes
         largest = [f"{texts.decks[g]} {sizes[g]:,}" for g in np.argsort(-sizes, kind="stable")[:8] if sizes[g]]
         more = f" and {texts.sources - len(largest):,} more" if texts.sources > len(largest) else ""
         yield f"data.old has {texts.sources:,} decks: {', '.join(largest)}{more}."

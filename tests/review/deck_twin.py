@@ -215,14 +215,18 @@ class DeckTwin(twin.Twin):
 
     def has_lost(self, i, x, column="ref"):
         """log(PPL / PPL_reference); infinitely much where it could not be scored, NaN where there is no reference."""
-        before = self.rows[i][column]
+        before = self.held_against(i, column)
         if not (self.quiz or self.decks == "auto" or self.recall in ("relative", "quantile")):
             before = None  # nothing is held against it, so no state keeps it
-        elif before is None and column == "ref":
-            before = self.known[self.rows[i]["deck"]]
         if not math.isfinite(x):
             return math.inf
         return math.nan if before is None else Fraction(x) - Fraction(before)
+
+    def held_against(self, i, column):
+        """Its own reference, or its deck's, if it has a deck; of first tokens no deck has one."""
+        own = self.rows[i][column]
+        by_deck = own is None and column == "ref" and self.deck
+        return self.known[self.rows[i]["deck"]] if by_deck else own
 
     def prime(self, ids, nll, prefix=None):
         for k, i in enumerate(ids):
@@ -287,9 +291,14 @@ class DeckTwin(twin.Twin):
         r["s"] = x if math.isfinite(x) else math.inf
 
     def note_best(self, i, x, column):
-        """Who is held against the base keeps what it gave; all others are held against their best."""
+        """Who is held against the base keeps what it gave, or else the first; all others take their best."""
         r = self.rows[i]
-        if math.isfinite(x) and not (self.reference == "base" and r["pool"] == 0):
+        if not math.isfinite(x):
+            return
+        if self.reference == "base" and r["pool"] == 0:
+            quantiles = self.recall == "quantile" and column == "ref"
+            r[column] = x if self.held_against(i, column) is None and not quantiles else r[column]
+        else:
             r[column] = x if r[column] is None else min(x, r[column])
 
     def measure(self, told):

@@ -162,6 +162,52 @@ def test_of_first_tokens_the_best_so_far_is_learned_from_those_that_are_studied(
     assert (known == 8.0).all()
 
 
+def test_outside_a_sample_first_tokens_are_held_against_first_tokens():
+    """The base scored half of them; of the rest some have hard beginnings, and others lose what they knew."""
+    s = quizzed(quiz_tokens=8, reference="base", underfull="ahead")
+    known, hard, losing = np.arange(0, 40, 2), np.arange(1, 20, 2), np.arange(21, 40, 2)
+    s.prime(known, np.full(20, 2.0), prefix=np.full(20, 3.0))
+    first = np.full(80, 3.0)
+    first[hard] = 9.0
+    studied = np.zeros(80, dtype=np.int64)
+    for step in range(60):
+        if step == 30:
+            assert (s.state.columns["prefix"][:40] == first[:40]).all(), "who was not scored has what it said at first"
+            first[losing] += 1.0
+        asked = s.quiz()
+        if asked is not None:
+            s.answer(asked, first[asked])
+        draw = s.draw()
+        studied[draw.ids] += step >= 30
+        s.review(draw.ids, np.full(draw.ids.size, 2.0))
+    assert studied[losing].mean() > 2 * studied[hard].mean()
+    assert (s.state.columns["prefix"][losing] == 3.0).all()
+    assert (s.state.columns["prefix"][known] == 3.0).all()
+
+
+def test_quantiles_are_of_what_the_base_said():
+    """A first signal is added to none of them: else thresholds would be others after a resume."""
+    s = make_scheduler("srt", old=40, new=0, batch_size=8, old_fraction=1.0, recall="quantile", reference="base")
+    s.prime(range(20), np.linspace(1, 3, 20))
+    for _ in range(8):
+        draw = s.draw()
+        s.review(draw.ids, np.full(draw.ids.size, 5.0))
+    assert s.state.visits[20:].any()
+    assert np.isnan(s.state.reference[20:]).all()
+
+
+def test_where_all_old_ones_are_set_aside_no_base_is_missed():
+    """Nor once one of them is back, in the middle: its first signal is its reference."""
+    s = make_scheduler("srt", old=6, new=20, batch_size=4, old_fraction=0.5, recall="relative", reference="base")
+    s.state.supersede(range(6))
+    s.review(s.draw().ids, np.ones(4))
+    s.state.supersede(range(5))
+    for _ in range(9):
+        draw = s.draw()
+        s.review(draw.ids, np.full(draw.ids.size, 2.5))
+    assert s.state.reference[5] == 2.5
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("order", ["uniform", "overdue", "epoch"])
 def test_who_comes_back_from_a_quiz_before_it_is_due_lies_where_a_rebuilt_index_has_it(order, seed):

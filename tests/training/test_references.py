@@ -1,10 +1,11 @@
-"""The reference pass: the base itself scores old examples once, whatever is trained; and it is counted."""
+"""The reference pass: the model that an update begins from scores old examples once; and it is counted."""
 
 import json
 import os
 import shutil
 
 import numpy as np
+import peft
 import pytest
 import torch
 import transformers
@@ -12,8 +13,11 @@ import transformers
 from srt_peft import ReviewState
 from srt_peft.training.base import load_tokenizer
 from srt_peft.training.loop import train
-from srt_peft.training.texts import corpora
+from srt_peft.training.preset import resolve
+from srt_peft.training.rehearsal import pools_of, rehearse
+from srt_peft.training.texts import corpora, read
 from tests.training.test_loop import metrics, recipe, world  # noqa: F401 - a fixture
+from tests.training.test_plan import superseding
 
 ASKED = ("review.reference=base", "training.steps=1", "training.warmup_steps=1", "evaluation.every=null")
 
@@ -28,10 +32,12 @@ def passes(run):
     return [line for line in metrics(run) if "pass" in line]
 
 
-def of_the_base(world, asked):  # noqa: F811
-    """The mean NLL of each old example, by Transformers, one at a time."""
+def of_the_base(world, asked, adapter=None):  # noqa: F811
+    """The mean NLL of each old example, by Transformers, one at a time; with an adapter, by PEFT, too."""
     corpus, _ = corpora(asked, load_tokenizer(asked.model.base))
     model = transformers.AutoModelForCausalLM.from_pretrained(world / "base").eval()
+    if adapter is not None:
+        model = peft.PeftModel.from_pretrained(model, adapter).eval()
     with torch.no_grad():
         ids = (torch.tensor(np.array(corpus[i], dtype=np.int64))[None] for i in range(corpus.n_old))
         return np.array([model(row, labels=row).loss.item() for row in ids])
@@ -47,16 +53,24 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home" / "references"
 
 
-def test_an_adapter_that_is_continued_is_off_while_the_base_is_asked(world, tmp_path):  # noqa: F811
-    """The references are those of the bare base, although the adapter has learned to say otherwise."""
+def test_an_adapter_that_is_continued_is_on_while_old_text_is_scored(world, tmp_path, home, capsys):  # noqa: F811
+    """What it has learned can be forgotten; so its references are no other's, nor those of the bare base."""
     train(recipe(world, tmp_path / "first", "training.steps=8", "training.learning_rate=0.05", "evaluation.every=null"))
-    adapter = tmp_path / "first/checkpoints/step-00000008"
-    asked = recipe(world, tmp_path / "run", *ASKED, f"model.adapter={adapter}")
-    train(asked)
-    assert reference(tmp_path / "run") == pytest.approx(of_the_base(world, asked), rel=1e-4)
-    state = ReviewState.open(tmp_path / "run/checkpoints/step-00000001/srt_state")
-    drawn = np.flatnonzero(state.visits[: state.n_old])
-    assert np.abs(state.signal[drawn] - reference(tmp_path / "run")[drawn]).max() > 0.05, "the adapter was on again"
+    adapters = [tmp_path / f"first/checkpoints/step-{step:08d}" for step in (4, 8)]
+    for count, adapter in enumerate(adapters, 1):
+        asked = recipe(world, tmp_path / str(count), *ASKED, f"model.adapter={adapter}")
+        train(asked)
+        assert reference(tmp_path / str(count)) == pytest.approx(of_the_base(world, asked, adapter), rel=1e-4)
+        assert len(list(home.iterdir())) == count
+    assert capsys.readouterr().err.count("The base with the adapter that is continued scores") == 2
+    train(recipe(world, tmp_path / "new", *ASKED))
+    bare = of_the_base(world, asked)
+    assert reference(tmp_path / "new") == pytest.approx(bare, rel=1e-4)
+    assert np.abs(bare - reference(tmp_path / "2")).max() > 0.05, "the adapter has learned something"
+    train(
+        recipe(world, tmp_path / "again", *ASKED, f"model.adapter={shutil.copytree(adapters[1], tmp_path / 'moved')}")
+    )
+    assert passes(tmp_path / "again")[0]["found_in_cache"] == bare.size
 
 
 def test_it_is_kept_and_counted_all_the_same(world, tmp_path, home, capsys):  # noqa: F811
@@ -147,3 +161,67 @@ def test_a_run_that_goes_on_does_not_ask_again(world, tmp_path, home, capsys):  
     assert metrics(tmp_path / "part") == metrics(tmp_path / "whole")
     final = "checkpoints/step-00000008/srt_state/columns-0.safetensors"
     assert (tmp_path / "part" / final).read_bytes() == (tmp_path / "whole" / final).read_bytes()
+
+
+def test_where_all_old_text_is_superseded_nobody_is_scored(world, tmp_path):  # noqa: F811
+    """And nothing is missed: what is planned can be trained."""
+    named, map_ = superseding(world), tmp_path / "map.jsonl"
+    map_.write_text(json.dumps({"new": "new-0", "old": [f"old-{i}" for i in range(60)]}) + "\n")
+    asked = recipe(world, tmp_path / "run", *ASKED, *named, f"data.supersedes={map_}", "review.retention=high")
+    assert train(asked) == 0
+    assert not passes(tmp_path / "run")
+    assert metrics(tmp_path / "run")[0]["old"] == 0
+    texts = read(asked, load_tokenizer(asked.model.base))
+    assert texts.superseded.size == texts.corpus.n_old
+    assert rehearse(resolve(asked, texts.sources), pools_of(asked, texts)).passes == ()
+
+
+def split(world, tmp_path):  # noqa: F811
+    """Old text of two sources, a large one and a small one."""
+    lines = (world / "old.jsonl").read_text().splitlines()
+    for name, some in (("some", lines[:45]), ("few", lines[45:])):
+        rows = [{**json.loads(line), "id": f"{name}-{i}"} for i, line in enumerate(some)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = ", ".join(f"{{path: {tmp_path / name}.jsonl, source: {name}}}" for name in ("some", "few"))
+    return f"data.old=[{sources}]"
+
+
+QUICK = ASKED[1:]
+
+
+def test_no_pass_is_made_where_it_cannot_matter(world, tmp_path):  # noqa: F811
+    """With two sources it is made; not where no slot is kept for old ones, nor where one source is superseded."""
+    sources, map_ = split(world, tmp_path), tmp_path / "map.jsonl"
+    map_.write_text(json.dumps({"new": "some-0", "old": [f"few-{i}" for i in range(15)]}) + "\n")
+    cases = {
+        "two": ([], 1),
+        "no share": (["review.old_fraction=0"], 0),
+        "less than a slot": (["review.old_fraction=0.05", "review.retention=high"], 0),
+        "one left": ([f"data.supersedes={map_}"], 0),
+    }
+    for name, (change, count) in cases.items():
+        train(recipe(world, tmp_path / name, *QUICK, sources, *change))
+        assert len(passes(tmp_path / name)) == count, name
+
+
+@pytest.mark.parametrize("sample", ["null", "5"])
+def test_first_tokens_are_counted_beside_the_whole(world, tmp_path, sample):  # noqa: F811
+    """By the run to the token; by the plan as well, but for who is in a sample."""
+    asked = recipe(
+        world, tmp_path / "run", *QUICK, split(world, tmp_path), "review.retention=high", "review.old.quiz_tokens=8",
+        f"review.reference_sample={sample}",
+    )  # fmt: skip
+    train(asked)
+    state = ReviewState.open(tmp_path / "run/checkpoints/step-00000001/srt_state")
+    texts = read(asked, load_tokenizer(asked.model.base))
+    lengths = texts.corpus.lengths[: state.n_old]
+    [made] = passes(tmp_path / "run")
+    if sample == "null":
+        assert made["forward_only_tokens"] == lengths.sum() + np.minimum(lengths, 8).sum()
+    else:
+        assert made["examples"] * 8 < made["forward_only_tokens"] <= made["examples"] * (lengths.max() + 8)
+    [planned] = [
+        found for found in rehearse(resolve(asked, texts.sources), pools_of(asked, texts)).passes
+        if found.name == "reference"
+    ]  # fmt: skip
+    assert planned.tokens == pytest.approx(made["forward_only_tokens"], rel=1e-9 if sample == "null" else 0.3)

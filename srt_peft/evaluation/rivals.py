@@ -30,7 +30,7 @@ from srt_peft.errors import DamagedError, DivergedError, OptionError, StateError
 from srt_peft.evaluation import suites
 from srt_peft.evaluation.by_source import by_source
 from srt_peft.evaluation.compare import compare
-from srt_peft.evaluation.entries import ENTRIES, Entry, check, matched, place_of, recipe_of, seeds_of
+from srt_peft.evaluation.entries import ENTRIES, Entry, check, matched, place_of, recipe_of, recipes_of, seeds_of
 from srt_peft.evaluation.evaluate import Result
 from srt_peft.evaluation.exposure import compute_of, exposure_of, lacking, unequal
 from srt_peft.evaluation.outcome import BASE, FILE, Contest, Failed, Run, check_place, held, runs_in, told, write
@@ -85,11 +85,8 @@ def contest(
     check(entries, seeds)
     check_place(folder)
     schedule = _schedule(entries, folder)
-    runs = {
-        (name, seed): recipe_of(recipe, name, seed, folder, schedule)
-        for seed in seeds
-        for name in sorted(entries, key=lambda name: name == "match")  # after the run whose counts it takes
-    }
+    last = sorted(entries, key=lambda name: name == "match")  # after the run whose counts it takes
+    runs = recipes_of(recipe, [(name, seed) for seed in seeds for name in last], folder, schedule)
     stage = _set(recipe, asked, options or Options())
     found = Contest(folder, recipe, stage.identity, tuple(entries), tuple(seeds))
     views: Views = {}

@@ -99,7 +99,8 @@ def test_what_was_planned_is_what_was_drawn(world, tmp_path):  # noqa: F811
     from srt_peft.training.rehearsal import pools_of, rehearse
     from srt_peft.training.texts import read
 
-    asked = recipe(world, tmp_path / "run", "review.thresholds=[90,91,92,93,94]")  # nothing counts as lost
+    kind = ["review.recall=relative", "review.thresholds=[90,91,92,93,94]"]  # nothing counts as lost
+    asked = recipe(world, tmp_path / "run", *kind)
     train(asked)
     texts = read(asked, load_tokenizer(asked.model.base))
     found = rehearse(resolve(asked, texts.sources), pools_of(asked, texts))

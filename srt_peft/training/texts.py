@@ -20,6 +20,9 @@ from srt_peft.errors import OptionError
 from srt_peft.review.options import Options
 from srt_peft.training.keys import Recipe
 
+CALLED = {"decks": "division into decks", "supersedes": "map of what is superseded", "counts": "log of counts"}
+"""What a part of a run's identity is called, where its name alone is not a word for it."""
+
 
 @dataclass(frozen=True)
 class Texts:

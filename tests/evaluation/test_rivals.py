@@ -264,7 +264,9 @@ def test_a_folder_of_another_comparison_is_refused(world, held, tmp_path):
     questions.write_text(kept)
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "contest.json").write_text('{"format": "srt_peft contest"}')
-    with pytest.raises(DamagedError, match=r"contest.json is damaged: .* Remove it and run the same command again"):
+    with pytest.raises(
+        DamagedError, match=r"contest.json is damaged \(it has no .* Remove it and run the same comparison again"
+    ):
         contest(world, tmp_path / "torn")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")

@@ -75,6 +75,7 @@ def ingest(
     *,
     text_column: str = "text",
     source_column: str | None = None,
+    grouped: bool = True,
     id_column: str = "id",
     supersedes_column: str | None = None,
     format: str = "text",  # noqa: A002 - the recipe's name for it
@@ -92,13 +93,14 @@ def ingest(
     document. Documents are held out by a hash of their content, so that the choice outlives the corpus's growth.
 
     `source_column` says which source each row is from, where that is not the one that it was found in; `__file__` makes
-    every file a source of its own. What a row supersedes is kept beside the pools, where `supersedes.read` finds it.
+    every file a source of its own. Each source that is given must have that column, unless `grouped` is False. What a
+    row supersedes is kept beside the pools, where `supersedes.read` finds it.
     Examples that are known by one of the identities `without` are left out.
     """
     plan = plan_of(tokenizer, format, max_length, holdout, workers)
     root = home(cache)
     column = "messages" if format == "chat" and text_column == "text" else text_column
-    wanted = Wanted(column, source_column, id_column, supersedes_column)
+    wanted = Wanted(column, source_column, id_column, supersedes_column, grouped)
     sources = sources_of(source, root, format)
     without = None if without is None else np.unique(without, axis=0)
     key = _key(sources, plan, wanted, holdout, without)

@@ -172,7 +172,8 @@ class Pool:
             columns[offsets] = np.append(np.int64(0), np.cumsum(np.diff(self.columns[offsets])[rows]))
             columns[flat] = np.empty(columns[offsets][-1], self.columns[flat].dtype)
             _gather(columns[flat], self.columns[flat], self.columns[offsets], rows)
-        return Pool(self.folder, {**self.manifest, "examples": int(rows.size)}, columns)
+        about = {**self.manifest, "examples": int(rows.size), "fingerprint": _fingerprint(columns)}
+        return Pool(self.folder, about, columns)
 
     @property
     def lengths(self) -> NDArray[np.int64]:

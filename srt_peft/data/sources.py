@@ -198,19 +198,21 @@ class Wanted(NamedTuple):
     source: str | None = None
     id: str | None = None
     supersedes: str | None = None
+    grouped: bool = True
+    """Whether some row of each source must have the column of what it is from."""
 
     def columns(self) -> dict[str, Column]:
         """What is asked for of each row; which source it is from may be left out, by a row and not by all of them."""
         asked = {"text": Column(self.text, "Name the column with text_column")}
         if self.source not in (None, BY_FILE):
-            asked["source"] = Column(str(self.source), _NAME_SOURCE, sparse=True)
+            asked["source"] = Column(str(self.source), _NAME_SOURCE if self.grouped else None, sparse=True)
         for name in ("id", "supersedes"):
             if (column := getattr(self, name)) is not None:
                 asked[name] = Column(column)
         return asked
 
 
-_NAME_SOURCE = "Name the column with source_column"
+_NAME_SOURCE = "Name the column with source_column, or set that to null: each path is a source then"
 
 
 class Document(NamedTuple):
@@ -241,7 +243,7 @@ def documents_of(sources: Sequence[Source], wanted: Wanted, format: str) -> Iter
             deck = _word(cells, "source", wanted.source, where) or own
             name = file if file is not None and kind_of(Path(file)) in PLAIN else _word(cells, "id", wanted.id, where)
             yield Document(deck, content, where, name, cells.get("supersedes"))
-        if lacking and not somewhere:
+        if wanted.grouped and lacking and not somewhere:
             fail(lacking)
 
 

@@ -9,6 +9,9 @@ data.old, since 2 may have replaced 1 before 3 replaced 2. A document that was h
 the same. All examples of an old document that is named are suspended; of two that are called the same, both documents'.
 Where the same text stood in two documents, its example is the first one's, and goes or stays with that.
 
+What was new once brings its word along when it is promoted to old, and what it named may be gone from there by then:
+that is told, and no fault. An id that new names must be there.
+
 Nothing of this is kept as state: the set is worked out anew at each start, from the map and the texts as they are then.
 So an example is revived when its replacement is withdrawn: when the row, or the map's line, is gone.
 """
@@ -50,6 +53,8 @@ class Pair(NamedTuple):
     """None for a row without an id: it replaces others, and nothing can replace it by name."""
     old: tuple[str, ...]
     where: str
+    promoted: bool = False
+    """Whether a row of data.old says so: it was new once."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def read(given: str | None, corpus: Corpus, *, past: bool = False) -> Supersedes
     lacking = [about["lacking"] for about in reversed(said) if about["lacking"]]
     if lacking and not any(about["seen"] for about in said):
         raise OptionError(_WHAT, lacking[:1])
-    return Supersedes(tuple(pair for pool in pools for pair in stored(pool)))
+    return Supersedes(tuple(pair._replace(promoted=pool is corpus.old) for pool in pools for pair in stored(pool)))
 
 
 # --- reading ------------------------------------------------------------------------------------------------
@@ -152,7 +157,7 @@ def check(pool: Pool) -> bytes:
 
 def dumped(pairs: Iterable[Pair]) -> bytes:
     """Pairs as they are stored."""
-    return "".join(json.dumps(pair) + "\n" for pair in pairs).encode()
+    return "".join(json.dumps([pair.new, pair.old, pair.where]) + "\n" for pair in pairs).encode()
 
 
 def undumped(raw: bytes) -> Iterator[Pair]:
@@ -170,10 +175,22 @@ def digest(raw: bytes) -> str:
 # --- what is suspended --------------------------------------------------------------------------------------
 
 
-def superseded(corpus: Corpus, pairs: Sequence[Pair]) -> NDArray[np.int64]:
-    """The ids of the old examples that are suspended, in order; or all that is wrong with the pairs, in one error."""
+class Replaced(NamedTuple):
+    """What pairs come to."""
+
+    ids: NDArray[np.int64]
+    """The old examples that are suspended, in order."""
+    gone: list[str]
+    """What rows of data.old, or a map's lines of them, name and what is not there any more."""
+    ambiguous: dict[str, int]
+    """Each name that several documents of data.old share, and how many do: all of them are meant."""
+
+
+def superseded(corpus: Corpus, pairs: Sequence[Pair]) -> Replaced:
+    """What is suspended; or all that is wrong with the pairs, in one error."""
     names = {name for pair in pairs for name in (pair.new, *pair.old) if name is not None}
     in_old, in_new = _Places(corpus.old, names), _Places(corpus.new, names)
+    gone = sorted({old for pair in pairs if _promoted(pair, in_old, in_new) for old in pair.old if old not in in_old})
     faults = list(_unknown(pairs, in_old, in_new, corpus))
     graph: dict[str, dict[str, str]] = {}
     for pair in pairs:
@@ -189,16 +206,23 @@ def superseded(corpus: Corpus, pairs: Sequence[Pair]) -> NDArray[np.int64]:
             faults.append(f"{where}: this goes round in a circle: {told}. Remove the link that is wrong")
     if faults:
         raise OptionError(_WHAT, faults, most=MOST)
-    rows = [in_old.rows(name) for name in {name for pair in pairs for name in pair.old}]
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
+    rows = {name: in_old.rows(name) for name in sorted({name for pair in pairs for name in pair.old})}
+    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *rows.values()]))
+    counts = {name: np.unique(corpus.old.document[found]).size for name, found in rows.items() if found.size > 1}
+    return Replaced(ids, gone, {name: count for name, count in counts.items() if count > 1})
 
 
-def ambiguous(corpus: Corpus, pairs: Sequence[Pair]) -> dict[str, int]:
-    """Each name in the pairs that several documents of data.old share, and how many do: all of them are meant."""
+def still(held_out: Pool, pairs: Iterable[Pair]) -> Pool:
+    """Those of the old text that is held out which nothing replaces: what no longer holds is not asked for, either."""
     names = {name for pair in pairs for name in pair.old}
-    places = _Places(corpus.old, names)
-    counts = {name: np.unique(corpus.old.document[places.rows(name)]).size for name in sorted(names)}
-    return {name: count for name, count in counts.items() if count > 1}
+    places = _Places(held_out, names)
+    rows = np.concatenate([np.zeros(0, np.int64), *map(places.rows, names)])
+    return held_out.only(np.setdiff1d(np.arange(len(held_out)), rows)) if rows.size else held_out
+
+
+def _promoted(pair: Pair, in_old: _Places, in_new: _Places) -> bool:
+    """Whether what replaces is old itself by now."""
+    return pair.promoted or (pair.new is not None and pair.new in in_old and pair.new not in in_new)
 
 
 class _Places:
@@ -234,7 +258,8 @@ def _unknown(pairs: Iterable[Pair], in_old: _Places, in_new: _Places, corpus: Co
     }
     told = set()
     for pair in pairs:
-        for name, home in ((pair.new, "data.new or data.old"), *((old, "data.old") for old in pair.old)):
+        olds = () if _promoted(pair, in_old, in_new) else pair.old
+        for name, home in ((pair.new, "data.new or data.old"), *((old, "data.old") for old in olds)):
             if name is not None and (name, home) not in told and not meant[home](name):
                 told.add((name, home))
                 pools = [corpus.old] if home == "data.old" else [corpus.new, corpus.old]

@@ -20,8 +20,7 @@ Intervals are percentiles of the resampled means. BCa would correct bias and ske
 some hundred bounded scores has hardly any skewness left, and where answers are 1 or 0 the correction would be taken
 from ties. What percentiles get wrong is small samples, where they are too narrow: `verdict` widens them there.
 
-Items that share a passage cluster. The paper resamples questions, and so do we; `by_cluster` is for who would rather
-resample passages.
+Items that share a passage cluster. The paper resamples questions, and so do we.
 """
 
 from __future__ import annotations
@@ -155,14 +154,6 @@ def _normal(values: Array, weights: Array) -> tuple[float, float] | None:
     sd = float(influence.std())
     skewness = float(np.mean((influence / sd) ** 3))
     return (mean, sd / math.sqrt(n)) if n >= _MANY and abs(skewness) < 0.01 * math.sqrt(n) else None
-
-
-def by_cluster(sample: Sample, clusters: ArrayLike) -> Sample:
-    """The sample whose items are clusters, each with its mean and its whole weight: resampled, they stay together."""
-    names, of = np.unique(np.asarray(clusters), return_inverse=True)
-    weights = np.bincount(of, sample.weights, minlength=names.size)
-    values = [np.bincount(of, sample.weights * row, minlength=names.size) / weights for row in sample.values]
-    return Sample(values, weights)
 
 
 def paired_p(*differences: Sample, resamples: int = RESAMPLES, seed: int = 0) -> float:

@@ -10,7 +10,7 @@
     auto-quiz      the same with a quiz before study: `retention: high`
     srt            the schedule with the recipe's own options
     match          what is left of a schedule without its choice of whom: a uniform draw with its counts of old and new;
-                   that of the first of auto, paper, srt, auto-quiz that takes part
+                   that of the first of paper, auto, srt, auto-quiz that takes part
 
 What an entry does not override is the recipe's own.
 """
@@ -20,12 +20,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.review.kinds import SCHEDULERS
+from srt_peft.review.options import Options
 from srt_peft.training.keys import Recipe
+from srt_peft.training.preset import resolve
 from srt_peft.training.recipe import load_recipe
 
 
@@ -37,11 +39,14 @@ class Entry:
     overrides: tuple[str, ...]
 
 
-_UNSCHEDULED = ("review.recall=null", "review.reference=null")  # no draw of theirs depends on it: no pass for nothing
+# No draw of theirs depends on what a review scores: so no pass for nothing, and no thresholds of another recall.
+_UNSCHEDULED = ("review.recall=null", "review.reference=null", "review.thresholds=null", "review.alpha=1.0")
 _EPOCHS = ("review.old.order=epoch", "review.new.order=epoch", *_UNSCHEDULED)
-_AS_PRESET = tuple(
-    f"review.{key}=null"
-    for key in ("recall", "reference", "underfull", "stagger", "decks", "old.order", "new.order", "old.quiz")
+_PRESETS = ("recall", "reference", "underfull", "stagger", "decks", "old.order", "new.order", "old.quiz")
+_PAPERS = ("thresholds", "alpha", "max_interval", "initial_ease", "min_ease")  # no preset moves what the paper sets
+_AS_PRESET = (
+    *(f"review.{key}=null" for key in _PRESETS),
+    *(f"review.{key}={'null' if (value := getattr(Options, key)) is None else value}" for key in _PAPERS),
 )
 _REPLACED = ("review.old.order=uniform", "review.new.order=uniform", *_UNSCHEDULED)
 
@@ -60,7 +65,7 @@ ENTRIES: Mapping[str, Entry] = {
         Entry("match", ("review.scheduler=match", *_REPLACED)),  # another's counts, step by step, of the same seed
     )
 }
-_MATCHED = ("auto", "paper", "srt", "auto-quiz")
+_MATCHED = ("paper", "auto", "srt", "auto-quiz")  # auto draws as many old ones as uniform does, which tells nothing
 _NAMED = ", ".join(_MATCHED)
 MOST = 1_000
 """So many trainings of each entry at most: a larger number was meant as a seed."""
@@ -137,7 +142,28 @@ def recipe_of(recipe: Recipe, name: str, seed: int, folder: Path, schedule: str 
     counts = place_of(folder, schedule or _MATCHED[0], seed) / "review" / "log"
     review["counts"] = str(counts) if name == "match" else None
     given["training"]["seed"], given["output"] = seed, str(place_of(folder, name, seed))
-    return load_recipe(given, entry.overrides)
+    tokens, review["old"]["quiz_tokens"] = review["old"]["quiz_tokens"], None
+    made = load_recipe(given, entry.overrides)
+    if not resolve(made, 1).review.old.quiz:  # which hangs on no number of sources
+        return made
+    return replace(made, review=replace(made.review, old=replace(made.review.old, quiz_tokens=tokens)))
+
+
+def recipes_of(
+    recipe: Recipe, keys: Sequence[tuple[str, int]], folder: Path, schedule: str | None
+) -> dict[tuple[str, int], Recipe]:
+    """The recipe of each of these runs, by entry and seed; or what is wrong with any of them, all in one error."""
+    made, faults = {}, dict[str, list[str]]()
+    for name, seed in keys:
+        try:
+            made[name, seed] = recipe_of(recipe, name, seed, folder, schedule)
+        except OptionError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(name)
+    if faults:
+        told = [f"{', '.join(dict.fromkeys(names))}: {fault}" for fault, names in faults.items()]
+        raise OptionError("the comparison", told)
+    return made
 
 
 def place_of(folder: Path, name: str, seed: int) -> Path:

@@ -154,14 +154,12 @@ def _shares(exposure: Mapping[str, dict[str, Spread]], rho: float) -> Iterator[s
     least, most = (pick(shares, key=lambda name: shares[name]) for pick in (min, max))
     if shares[most] - shares[least] > _APART:
         schedule = matched(tuple(exposure))
+        plain = shares.get("uniform-epoch", shares.get("uniform", rho))
+        tells = schedule in shares and "match" not in exposure and abs(shares[str(schedule)] - plain) > _APART
         yield (
             f"The share of old is not equal: {100 * shares[least]:.1f} % with {least}, {100 * shares[most]:.1f} % with "
             f"{most}. A difference may come of the share itself, and not of which examples were drawn."
-            + (
-                f" `match` would tell: it draws {schedule}'s counts without a schedule."
-                if schedule is not None and "match" not in exposure
-                else ""
-            )
+            + (f" `match` would tell: it draws {schedule}'s counts without a schedule." if tells else "")
         )
     off = [f"{name} {100 * share:.1f} %" for name, share in shares.items() if abs(share - rho) > _APART]
     if off:

@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from srt_peft.errors import DamagedError, LockedError, OptionError, VersionError
+from srt_peft.errors import LockedError, OptionError
 from srt_peft.evaluation import scoreboard
 from srt_peft.evaluation.by_source import BySource
 from srt_peft.evaluation.entries import ENTRIES, place_of
@@ -45,13 +45,14 @@ from srt_peft.evaluation.exposure import Figures, Spread, over_seeds
 from srt_peft.evaluation.paired import Differences
 from srt_peft.evaluation.tables import _finite
 from srt_peft.review.files import Lock
-from srt_peft.training import folder as folders
+from srt_peft.training import contested, folder as folders
+from srt_peft.training.contested import FILE, FORMAT, VERSION
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import changed, load_recipe
 from srt_peft.training.run import _CHANGED
+from srt_peft.training.texts import CALLED
 
-BASE, FILE, TABLE, LOCK = "base", "contest.json", "table.md", "lock"
-FORMAT, VERSION = "srt_peft contest", 1
+BASE, TABLE, LOCK = "base", "table.md", "lock"
 _OURS = {BASE, FILE, TABLE, LOCK, "report.html"}
 _REFERENCES = ("uniform-epoch", "uniform")
 
@@ -212,7 +213,7 @@ def check_place(folder: Path) -> None:
             with contextlib.suppress(OSError):
                 path.rmdir()
     if (folder / FILE).exists():
-        _read(folder / FILE)
+        contested.read(folder / FILE)
     elif strange:
         raise OptionError(what, [f"it holds {strange} and no {FILE}: expected a new or empty one"])
     if not writable:
@@ -237,31 +238,11 @@ def runs_in(folder: Path) -> Iterator[tuple[str, int]]:
 def _check_same(found: Contest) -> None:
     """Refuse the folder of another comparison."""
     path = found.folder / FILE
-    faults = _differing(found, _read(path)) if path.exists() else []
+    faults = _differing(found, contested.read(path)) if path.exists() else []
     if faults:
         remedy = "name another --output, or remove this one; `srt-peft eval --compare` asks its runs other questions"
         what = f"the comparison's folder {found.folder}, which holds another comparison ({remedy})"
         raise OptionError(what, faults)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What contest.json says, once it is known to have all that a comparison goes on from."""
-    try:
-        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = saved["version"] if saved["format"] == FORMAT else None
-        if version == VERSION:
-            load_recipe(saved["recipe"])
-            {name: dict(settings) for name, settings in saved["identity"]["suites"]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        version = None
-    if version is None:
-        raise DamagedError(
-            f"{path} is damaged: expected what a comparison wrote. Remove it and run the same command again, which "
-            "keeps the runs that are finished; or name another --output."
-        )
-    if version != VERSION:
-        raise VersionError(f"{path} is of version {version!r}; this srt-peft reads {VERSION}. Upgrade it.")
-    return saved
 
 
 def _differing(found: Contest, saved: Mapping[str, Any]) -> list[str]:
@@ -283,7 +264,7 @@ def _differing(found: Contest, saved: Mapping[str, Any]) -> list[str]:
         if (mine := getattr(ours.review, name)) != (old := getattr(theirs.review, name))
     ]
     told += [
-        f"the {name} is {here.get(name)} here and {there.get(name)} there ({why})"
+        f"the {CALLED.get(name, name)} is {here.get(name)} here and {there.get(name)} there ({why})"
         for name, why in _CHANGED.items()
         if here.get(name) != there.get(name)
     ]

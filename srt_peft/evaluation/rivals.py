@@ -30,21 +30,22 @@ from srt_peft.errors import DamagedError, DivergedError, OptionError, StateError
 from srt_peft.evaluation import suites
 from srt_peft.evaluation.by_source import by_source
 from srt_peft.evaluation.compare import compare
-from srt_peft.evaluation.entries import ENTRIES, Entry, check, matched, place_of, recipe_of, seeds_of
+from srt_peft.evaluation.entries import ENTRIES, Entry, check, matched, place_of, recipe_of, recipes_of, seeds_of
 from srt_peft.evaluation.evaluate import Result
 from srt_peft.evaluation.exposure import compute_of, exposure_of, lacking, unequal
-from srt_peft.evaluation.outcome import BASE, FILE, Contest, Failed, Run, check_place, held, runs_in, told, write
+from srt_peft.evaluation.outcome import BASE, Contest, Failed, Run, check_place, held, runs_in, told, write
 from srt_peft.evaluation.paired import differences, in_words
 from srt_peft.evaluation.suites import Asked, Model, Options, View, ask
 from srt_peft.evaluation.targets import Target, target_of
 from srt_peft.training import checkpoint, folder as folders
 from srt_peft.training.base import adapter_fingerprint, adapter_folder, check_base, fingerprint, load_tokenizer
+from srt_peft.training.contested import FILE
 from srt_peft.training.keys import Recipe
 from srt_peft.training.loop import train
 from srt_peft.training.preset import resolve
 from srt_peft.training.recipe import changed, load_recipe
 from srt_peft.training.schedule import steps_of, warmup_note
-from srt_peft.training.texts import Texts, check_there, notes, read
+from srt_peft.training.texts import CALLED, Texts, check_there, notes, read
 
 __all__ = ["BASE", "ENTRIES", "Contest", "Entry", "Failed", "Run", "check", "contest", "no_bars", "seeds_of", "told"]
 
@@ -85,11 +86,8 @@ def contest(
     check(entries, seeds)
     check_place(folder)
     schedule = _schedule(entries, folder)
-    runs = {
-        (name, seed): recipe_of(recipe, name, seed, folder, schedule)
-        for seed in seeds
-        for name in sorted(entries, key=lambda name: name == "match")  # after the run whose counts it takes
-    }
+    last = sorted(entries, key=lambda name: name == "match")  # after the run whose counts it takes
+    runs = recipes_of(recipe, [(name, seed) for seed in seeds for name in last], folder, schedule)
     stage = _set(recipe, asked, options or Options())
     found = Contest(folder, recipe, stage.identity, tuple(entries), tuple(seeds))
     views: Views = {}
@@ -235,7 +233,7 @@ def _differing(newest: Path, mine: Recipe, stage: _Stage) -> list[str]:
     saved = _saved(newest)
     told = changed(load_recipe(saved["recipe"]), resolve(mine, stage.texts.sources), "there")
     return told + [
-        f"the {name} is {value} here and {saved['identity'].get(name)} there"
+        f"the {CALLED.get(name, name)} is {value} here and {saved['identity'].get(name)} there"
         for name, value in stage.identity.items()
         if name != "suites" and saved["identity"].get(name) != value
     ]

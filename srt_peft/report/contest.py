@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from srt_peft.report import saved
 from srt_peft.report.drawing import GREY, HUES, SYMBOLS, Chart, Rows, Section, chart, line, perplexity_axis, rows_of
 from srt_peft.report.journal import Floats
 from srt_peft.report.read import Course, read_course
 from srt_peft.report.words import ABSENT, count, duration, number, perplexity, share, tenths, whole
+from srt_peft.training import contested
 
 _PAIRS = (("old", "new"), ("unchanged", "changed"))
 
@@ -67,7 +67,7 @@ class Contest:
 
 def read_contest(folder: Path) -> Contest:
     """Read contest.json, and the metrics of the runs that it names."""
-    said, notes = saved.read(folder / saved.CONTEST), list[str]()
+    said, notes = contested.read(folder / contested.FILE), list[str]()
     courses: dict[str, list[Course]] = {name: [] for name in said["entries"]}
     for run in said["runs"]:
         course = read_course(folder / run["folder"] / "metrics.jsonl", notes)

@@ -20,7 +20,13 @@ def check_columns(options: Options, state: ReviewState) -> None:
     room = state.columns["asked"].size if "asked" in state.columns else 0
     if lacking or (options.asked and room != options.asked):
         fault = f"these options need {' and '.join(lacking) or f'room for {options.asked} asked examples'}"
-        raise OptionError("the scheduler", [f"{fault}, which this state was made without: begin a new one"])
+        raise OptionError("the scheduler", [f"{fault}, which this state was made without. {_ANEW}"])
+
+
+_ANEW = (
+    "Set them as they were; or make a new scheduler, in training by a run with another output, and model.adapter set "
+    "to the newest checkpoint"
+)
 
 
 def taken(settings: Mapping[str, Any], state: ReviewState, saved: Mapping[str, Any]) -> tuple[int, Columns]:

@@ -77,6 +77,28 @@ def told(asked: Recipe, resolved: Recipe) -> Iterator[str]:
         f"{key}: {value}" + ("" if mine[key] is None else " (yours)") for key, value in _options(resolved).items()
     )
     yield f"review.preset: {resolved.review.preset} stands for {said}."
+    if None not in mine.values():
+        yield from _in_vain(asked)
+
+
+def _in_vain(asked: Recipe) -> Iterator[str]:
+    """What a preset would have otherwise of a recipe that leaves it nothing, as the recipe.yaml of a run does."""
+    review = asked.review
+    left: dict[str, Any] = dict.fromkeys(("recall", "reference", "underfull", "stagger", "decks"))
+    old, new = replace(review.old, order=None, quiz=None), replace(review.new, order=None)
+    recipe = replace(asked, review=replace(review, **left, old=old, new=new))
+    one, several = (_options(resolve(recipe, sources)) for sources in (1, 2))
+    differing = [
+        f"{key} stays {value}, where it would be {one[key]}"
+        for key, value in _options(asked).items()
+        if value not in (one[key], several[key])
+    ]
+    if differing:
+        high = " with review.retention: high" if (review.preset, review.retention) == ("auto", "high") else ""
+        yield (
+            f"Warning: this recipe sets all that a preset decides, as the recipe.yaml of a run does, so review.preset: "
+            f"{review.preset}{high} changes nothing: {'; '.join(differing)}. Set to null what the preset should decide."
+        )
 
 
 def _options(recipe: Recipe) -> dict[str, Any]:

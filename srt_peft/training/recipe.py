@@ -27,7 +27,8 @@ import yaml  # type: ignore[import-untyped]
 
 from srt_peft.errors import OptionError
 from srt_peft.review.kinds import SCHEDULERS
-from srt_peft.review.options import faults
+from srt_peft.review.options import Options, faults
+from srt_peft.training import preset
 from srt_peft.training.keys import _FREE, Model, NewReview, Recipe, _keys, _plain, _read, _value
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
@@ -175,10 +176,7 @@ def _keep_shape(given: dict[str, Any]) -> None:
 def _clashes(recipe: Recipe) -> list[str]:
     """A line for each pair of settings, each right by itself, that cannot go together."""
     model, data, review, training = recipe.model, recipe.data, recipe.review, recipe.training
-    options = recipe.scheduler_options()
-    if review.old.quiz is None and (review.preset, review.retention) == ("auto", "high"):  # it is the preset's
-        del options["quiz_tokens"]
-    told = [f"review.{line}" for line in faults(batch_size=training.batch_size, **options)]
+    told = _of_options(recipe)
     orders = SCHEDULERS[review.scheduler].agendas
     told.extend(
         f"review.{pool}.order = {order!r}: the scheduler {review.scheduler!r} knows {' and '.join(map(repr, orders))}"
@@ -217,6 +215,31 @@ def _of_model(model: Model) -> Iterator[str]:
         yield "model.stack = true without model.adapter: expected the adapter that a new one is put upon"
     if model.tuning == "full" and model.adapter is not None:
         yield f"model.adapter = {model.adapter!r}: expected null with tuning = 'full', which trains no adapter"
+
+
+def _of_options(recipe: Recipe) -> list[str]:
+    """What the scheduler would refuse, of what is set and of what the preset makes of the rest."""
+    review = recipe.review
+    if review.recall is None and review.preset != "paper":  # what these are of is for recall to say
+        told = [
+            f"review.{name} = {value!r} with review.recall = null, which review.preset = {review.preset!r} decides: "
+            f"{why}, or leave review.{name} out"
+            for name, why in _OF_RECALL.items()
+            if (value := getattr(review, name)) != getattr(Options, name)
+        ]
+        if told:
+            return told
+    resolved = (preset.resolve(recipe, sources).scheduler_options() for sources in (1, 2))
+    lines = dict.fromkeys(
+        line for options in resolved for line in faults(batch_size=recipe.training.batch_size, **options)
+    )
+    return [f"review.{line}" for line in lines]
+
+
+_OF_RECALL = {
+    "thresholds": "say what they are of with review.recall: absolute (perplexity) or relative (nats that were lost)",
+    "alpha": "it scales thresholds of perplexity, so set review.recall: absolute as well",
+}
 
 
 # --- writing and comparing ----------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,13 @@ from srt_peft.data.history import History
 from srt_peft.data.ingest import ingest
 from srt_peft.data.pool import Pool
 from srt_peft.data.sources import absent
-from srt_peft.data.supersedes import Pair
+from srt_peft.data.supersedes import Pair, Supersedes
 from srt_peft.errors import OptionError
 from srt_peft.review.options import Options
 from srt_peft.training.keys import Recipe, Source
+
+CALLED = {"decks": "division into decks", "supersedes": "map of what is superseded", "counts": "log of counts"}
+"""What a part of a run's identity is called, where its name alone is not a word for it."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,14 @@ class Texts:
     """The old examples that newer ones replace."""
     said: str
     """A hash of who replaces whom; empty where nobody does."""
+    gone: Sequence[str] = ()
+    """What is said to be replaced by what is old itself, and is not in the old text any more."""
+    ambiguous: Mapping[str, int] = field(default_factory=dict)
+    """Each name of what is superseded that several old documents share, and how many do."""
+    outdated: int = 0
+    """How many held-out old examples are left out of what is measured, since their documents are superseded."""
     pairs: tuple[Pair, ...] = ()
-    """What is said of that."""
+    """What is said of what replaces what."""
     past: History | None = None
     """What earlier updates have left, where there were any."""
 
@@ -72,7 +81,7 @@ class Texts:
 def read(recipe: Recipe, tokenizer: Any) -> Texts:
     """The texts as this tokenizer has them; or all that is wrong with them."""
     past = past_of(recipe)
-    corpus, held_out = corpora(recipe, tokenizer, past)
+    corpus, held_out, said = _ingested(recipe, tokenizer, past)
     k, words = recipe.data.clusters, list[list[str]]()
     if k is None:
         deck, decks = corpus.decks
@@ -80,9 +89,21 @@ def read(recipe: Recipe, tokenizer: Any) -> Texts:
         from srt_peft.data.clusters import clusters_of  # noqa: PLC0415 - scikit-learn takes a second
 
         deck, decks, words = clusters_of(corpus, k)
-    said = supersedes.read(recipe.data.supersedes, corpus, past=past is not None)
-    gone = supersedes.superseded(corpus, said.pairs)
-    return Texts(corpus, held_out, deck, decks, words, gone, said.fingerprint if said.pairs else "", said.pairs, past)
+    found = supersedes.superseded(corpus, said.pairs)
+    return Texts(
+        corpus,
+        _measured(corpus, held_out),
+        deck,
+        decks,
+        words,
+        found.ids,
+        said.fingerprint if said.pairs else "",
+        gone=found.gone,
+        ambiguous=found.ambiguous,
+        outdated=_held_out(held_out["old"]) - len(held_out["old"]),
+        pairs=said.pairs,
+        past=past,
+    )
 
 
 def past_of(recipe: Recipe) -> History | None:
@@ -91,27 +112,51 @@ def past_of(recipe: Recipe) -> History | None:
     return None if folder is None else history.open_history(folder)
 
 
-def corpora(recipe: Recipe, tokenizer: Any, past: History | None = None) -> tuple[Corpus, dict[str, Pool]]:
+def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
     """The texts as this tokenizer has them: what is trained on, and what neither pool trains on, by pool."""
-    past = past or past_of(recipe)
-    found = {
-        "old": tokenised(recipe, recipe.data.old, tokenizer) if past is None else (past.train, past.held_out),
-        "new": tokenised(recipe, recipe.data.new, tokenizer, None if past is None else past.seen),
-    }
-    corpus = Corpus(found["old"][0], found["new"][0])
-    unseen = {name: corpus.unseen(pools[1]) for name, pools in found.items()}
-    return corpus, {name: pool for name, pool in unseen.items() if len(pool)}
+    corpus, held_out, _ = _ingested(recipe, tokenizer, past_of(recipe))
+    return corpus, _measured(corpus, held_out)
+
+
+def _ingested(recipe: Recipe, tokenizer: Any, past: History | None) -> tuple[Corpus, dict[str, Pool], Supersedes]:
+    """What is trained on, what is held out and still holds, and what replaces what."""
+    data = recipe.data
+    old = tokenised(recipe, data.old, tokenizer) if past is None else (past.train, past.held_out)
+    new = tokenised(recipe, data.new, tokenizer, grouped=False, without=None if past is None else past.seen)
+    corpus = Corpus(old[0], new[0])
+    said = supersedes.read(data.supersedes, corpus, past=past is not None)
+    return corpus, {"old": supersedes.still(old[1], said.pairs), "new": new[1]}, said
+
+
+def _held_out(pool: Pool) -> int:
+    """How many examples its ingest has held out."""
+    return int(pool.manifest["about"]["report"]["held_out"])
+
+
+def _measured(corpus: Corpus, held_out: Mapping[str, Pool]) -> dict[str, Pool]:
+    """Of what is held out, what neither pool trains on, word for word."""
+    unseen = {name: corpus.unseen(pool) for name, pool in held_out.items()}
+    return {name: pool for name, pool in unseen.items() if len(pool)}
 
 
 def tokenised(
-    recipe: Recipe, sources: Sequence[Source], tokenizer: Any, without: NDArray[np.uint8] | None = None
+    recipe: Recipe,
+    sources: Sequence[Source],
+    tokenizer: Any,
+    *,
+    grouped: bool = True,
+    without: NDArray[np.uint8] | None = None,
 ) -> tuple[Pool, Pool]:
-    """The pools that these sources become under the recipe: what is trained on, and what is held out."""
+    """The pools that these sources become under the recipe: what is trained on, and what is held out.
+
+    `grouped` is whether each has to say which source its rows are of: slots are shared among the sources of old alone.
+    """
     found = ingest(
         [asdict(source) for source in sources],
         tokenizer,
         text_column=recipe.data.text_column,
         source_column=recipe.data.source_column,
+        grouped=grouped,
         id_column=recipe.data.id_column,
         supersedes_column=supersedes.column_of(recipe.data.supersedes),
         format=recipe.data.format,
@@ -141,10 +186,11 @@ def notes(recipe: Recipe, texts: Texts) -> Iterator[str]:
             f"{name}: {about['documents']:,} documents ({about['empty']:,} empty) make {len(pool):,} examples of "
             f"{int(pool.lengths.sum()):,} tokens; {left:,} more are held out, {about['duplicates']:,} were duplicates."
         )
-        if about["held_out"] > left:
+        outdated = texts.outdated if name == "old" else 0
+        if about["held_out"] > left + outdated:
             yield (
-                f"{about['held_out'] - left} more were held out of data.{name}, and are trained on in the other text, "
-                "word for word: they are left out of what is measured."
+                f"{about['held_out'] - left - outdated} more were held out of data.{name}, and are trained on in the "
+                "other text, word for word: they are left out of what is measured."
             )
     if texts.sources > 1:
         sizes = texts.sizes
@@ -156,6 +202,7 @@ def notes(recipe: Recipe, texts: Texts) -> Iterator[str]:
             f"{texts.superseded.size:,} of {corpus.n_old:,} old examples are superseded: they are neither drawn nor "
             "counted, and come back when what replaces them is withdrawn."
         )
+    yield from _replaced(texts)
     share, replays = recipe.review.old_fraction, recipe.review.scheduler not in ("cpt", "match")
     if corpus.n_old and share and replays and not Options(batch_size=batch, old_fraction=share).old_slots:
         yield (
@@ -171,3 +218,26 @@ def notes(recipe: Recipe, texts: Texts) -> Iterator[str]:
         )
     if batch > len(corpus):
         yield f"training.batch_size = {batch} is more than the {len(corpus)} examples there are: draws are smaller."
+
+
+def _replaced(texts: Texts) -> Iterator[str]:
+    """What else is to be said of superseded documents."""
+    if texts.outdated:
+        yield (
+            f"{texts.outdated:,} held-out examples of data.old are of superseded documents: what no longer holds is "
+            "left out of what is measured."
+        )
+    if texts.ambiguous:
+        shared = _some([f"{name!r} is {count:,} documents" for name, count in texts.ambiguous.items()])
+        yield f"Names that supersedes uses are shared in data.old, and all who bear them are set aside: {shared}."
+    if texts.gone:
+        count = "1 document" if len(texts.gone) == 1 else f"{len(texts.gone):,} documents"
+        yield (
+            f"{count} that old texts once replaced are not in data.old any more, so nothing of them is set aside: "
+            f"{_some([repr(name) for name in texts.gone])}."
+        )
+
+
+def _some(said: Sequence[str], most: int = 5) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(said[:most]) + (f" and {len(said) - most:,} more" if len(said) > most else "")

@@ -174,6 +174,22 @@ def test_a_source_column_that_no_row_has(kind, limit, tmp_path):
     assert "Name the column with source_column" in message
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", [jsonl, as_json, as_csv, parquet, on_disk], ids=lambda kind: kind.__name__)
+def test_a_source_column_that_only_old_has(kind, tmp_path):
+    """It is enough: the decks are those of old, and new is a source of its own; old without it is refused as ever."""
+    from srt_peft.training.recipe import load_recipe
+    from srt_peft.training.texts import read
+
+    old, new = tmp_path / "old.jsonl", kind(tmp_path, ROWS)
+    old.write_text("".join(json.dumps({"text": f"old {i}", "theme": "ab"[i % 2]}) + "\n" for i in range(4)))
+    given = {"model": {"base": "b"}, "data": {"old": str(old), "new": str(new), "source_column": "theme"}}
+    for _ in range(2):  # made, and then from the cache
+        assert read(load_recipe(given), byte_bpe()).decks == ["a", "b", new.name]
+    with pytest.raises(OptionError, match=r"has no column 'theme'.*: it has .*\. Name the column with source_column"):
+        read(load_recipe(given, [f"data.old={new}", f"data.new={old}"]), byte_bpe())
+
+
 def test_several_processes_give_the_same_bytes_as_one(tmp_path):
     """Names, keys, sources and what is superseded among them."""
     rows = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from srt_peft import OptionError, StateError
 from srt_peft.data import Corpus, Pool, pool as pools, supersedes
 from srt_peft.data.ingest import ingest
-from srt_peft.data.supersedes import Pair, Supersedes, ambiguous, column_of, read, superseded
+from srt_peft.data.supersedes import Pair, Supersedes, column_of, read, superseded
 from tests.data.helpers import byte_bpe, prose
 
 
@@ -66,14 +66,15 @@ def faults_of(corpus, *said):
     ],
 )
 def test_what_is_suspended(corpus, said, gone):
-    found = superseded(corpus, pairs(*said))
+    found = superseded(corpus, pairs(*said)).ids
     assert (found.dtype, found.tolist()) == (np.int64, gone)
 
 
 def naive(old, new, said):
     """The ids that are suspended, or None where something is wrong: by lists, and by walking on for ever."""
     links = [(n, o) for n, olds in said for o in olds.split()]
-    if any(o not in old for _, o in links) or any(n and n not in old and n not in new for n, o in links):
+    mine = [(n, o) for n, o in links if n is None or n not in old or n in new]  # what the promoted named may be gone
+    if any(o not in old for _, o in mine) or any(n and n not in old and n not in new for n, o in links):
         return None
     within = [(n, o) for n, o in links if n and n not in new]
     reached = set(within)
@@ -98,7 +99,7 @@ def test_it_is_what_a_naive_walk_finds(tmp_path_factory, old, new, said):
     if expected is None:
         assert faults_of(made, *said)
     else:
-        assert superseded(made, pairs(*said)).tolist() == expected
+        assert superseded(made, pairs(*said)).ids.tolist() == expected
 
 
 def test_half_a_key_does_not_suspend(corpus):
@@ -107,15 +108,15 @@ def test_half_a_key_does_not_suspend(corpus):
     key[3] = key[0]
     key[3, 12] ^= 1
     corpus.old.columns["key"] = key
-    assert superseded(corpus, pairs(("x", "a"))).tolist() == [0]
+    assert superseded(corpus, pairs(("x", "a"))).ids.tolist() == [0]
 
 
 def test_two_documents_of_one_name_are_both_meant(tmp_path):
     old = Pool.create(tmp_path / "o", [[1]] * 4, list("pqrs"), document=[0, 0, 1, 2], ids=["a", "a", "a", "b"])
     corpus = Corpus(old, pool_of(tmp_path / "n", ["x"]))
     said = pairs(("x", "a b"))
-    assert superseded(corpus, said).tolist() == [0, 1, 2, 3]
-    assert ambiguous(corpus, said) == {"a": 2}
+    found = superseded(corpus, said)
+    assert (found.ids.tolist(), found.ambiguous) == ([0, 1, 2, 3], {"a": 2})
 
 
 def test_a_chain_of_a_hundred_thousand_links(tmp_path):
@@ -127,7 +128,7 @@ def test_a_chain_of_a_hundred_thousand_links(tmp_path):
     old.columns |= {"key": key, "document": np.arange(count)}
     corpus = Corpus(old, pool_of(tmp_path / "n", ["x"]))
     said = [(names[i + 1], names[i]) for i in range(count - 1)]
-    assert superseded(corpus, pairs(*said)).tolist() == list(range(count - 1))
+    assert superseded(corpus, pairs(*said)).ids.tolist() == list(range(count - 1))
     [fault] = faults_of(corpus, *said, (names[0], names[-1]))
     assert "goes round in a circle" in fault
 
@@ -295,7 +296,7 @@ def test_a_column_suspends_what_it_names(texts):
             ("2", ("o4", "o5"), "new.jsonl, line 2"),
             (None, ("o30",), "new.jsonl, line 3"),
         ]
-        gone = superseded(corpus, said.pairs)
+        gone = superseded(corpus, said.pairs).ids
         documents = set(corpus.old.document[gone].tolist())
         assert documents == {1, 3, 4, 5, 30} & set(corpus.old.document.tolist())
         assert gone.tolist() == np.flatnonzero(np.isin(corpus.old.document, list(documents))).tolist()
@@ -309,8 +310,24 @@ def test_what_is_withdrawn_is_revived(texts):
     rows_of(new, [{**rows[0], "was": None}, rows[1]])
     corpus = corpus_of(old, new, holdout=0)
     after = read("was", corpus)
-    assert set(corpus.old.document[superseded(corpus, after.pairs)].tolist()) == {1, 4, 5}
+    assert set(corpus.old.document[superseded(corpus, after.pairs).ids].tolist()) == {1, 4, 5}
     assert before.fingerprint != after.fingerprint != Supersedes().fingerprint
+
+
+def test_what_a_promoted_row_names_may_be_gone(texts):
+    """By its row or by a map's line: told, with the rest suspended; what new names must be there."""
+    old, new = texts
+    rows = [json.loads(line) for line in old.read_text().splitlines()]
+    rows_of(old, [*rows[2:], {"text": prose(6, 99), "was": ["o0", "o2"]}])  # without o0 and o1, which o30 replaced
+    corpus = corpus_of(old, new, holdout=0)
+    found = superseded(corpus, read("was", corpus).pairs)
+    assert found.gone == ["o0", "o1"]
+    assert {json.loads(old.read_text().splitlines()[i])["id"] for i in corpus.old.document[found.ids]} == {
+        "o2", "o3", "o4", "o5", "o30",
+    }  # fmt: skip
+    assert superseded(corpus, pairs(("o30", "o1"), ("1", "o3"))).gone == ["o1"]
+    [fault] = faults_of(corpus, ("1", "o1"), ("o30", "o1"))
+    assert fault.startswith("map.jsonl, line 1: 'o1' is no document of data.old")
 
 
 def test_a_column_that_neither_pool_has(texts):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from srt_peft.evaluation import bootstrap
-from srt_peft.evaluation.bootstrap import Sample, by_cluster, estimate, fair_binomial, paired_p, resampled
+from srt_peft.evaluation.bootstrap import Sample, estimate, fair_binomial, paired_p, resampled
 
 RESAMPLES = 10_000
 
@@ -113,18 +113,6 @@ def test_old_and_new_are_resampled_each_by_itself():
     assert both.mean == pytest.approx((0.502 + 0.4) / 2)
     assert both.n == 600
     assert both.sd == pytest.approx(math.hypot(a.sd, b.sd) / 2, rel=0.03)
-
-
-def test_passages_resampled_whole_spread_more_than_their_questions():
-    """Four questions a passage that all go the same way are worth one: the deviation is that of the passages."""
-    rng = np.random.default_rng(2)
-    passages = (rng.random(100) < 0.5) * 1.0
-    values, source = np.repeat(passages, 4), np.repeat([f"p{i}" for i in range(100)], 4)
-    order = rng.permutation(400)
-    clustered = by_cluster(Sample(values[order]), source[order])
-    assert (clustered.n, clustered.runs[0]) == (100, pytest.approx(values.mean()))
-    assert estimate(clustered).sd == pytest.approx(estimate(Sample(passages)).sd, rel=0.03)
-    assert estimate(Sample(values)).sd == pytest.approx(estimate(clustered).sd / 2, rel=0.05)
 
 
 def test_memory_is_bounded_however_many_questions():

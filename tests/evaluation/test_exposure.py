@@ -32,6 +32,15 @@ def test_a_share_of_nothing_is_told():
     assert off == "The share of old is not ρ = 20 % with srt 0.0 %."
 
 
+def test_match_would_tell_only_of_a_schedule_whose_share_differs():
+    """Which is paper's, and not auto's: that draws as many old ones as uniform replay, and so its control is that."""
+    shares = {"uniform-epoch": 0.2, "auto": 0.2}
+    [apart, _] = words({**shares, "paper": 0.25})
+    assert apart.endswith("`match` would tell: it draws paper's counts without a schedule.")
+    [apart, _] = words({**shares, "srt": 0.25})
+    assert apart.endswith("not of which examples were drawn.")
+
+
 def test_shares_that_are_equal_and_not_rho_confound_nothing():
     assert words({"uniform": 0.3, "srt": 0.31}) == ["The share of old is not ρ = 20 % with uniform 30.0 %, srt 31.0 %."]
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from srt_peft import OptionError, ReviewLog
+from srt_peft import OptionError, ReviewLog, make_scheduler
 from srt_peft.data.pool import Pool
 from srt_peft.errors import DamagedError, LockedError
 from srt_peft.evaluation import rivals, suites
@@ -24,6 +25,7 @@ from srt_peft.evaluation.targets import target_of
 from srt_peft.review.files import Lock
 from srt_peft.training import run
 from srt_peft.training.loop import train
+from srt_peft.training.preset import resolve
 from srt_peft.training.recipe import load_recipe
 from tests.evaluation import world as facts
 
@@ -262,7 +264,9 @@ def test_a_folder_of_another_comparison_is_refused(world, held, tmp_path):
     questions.write_text(kept)
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "contest.json").write_text('{"format": "srt_peft contest"}')
-    with pytest.raises(DamagedError, match=r"contest.json is damaged: .* Remove it and run the same command again"):
+    with pytest.raises(
+        DamagedError, match=r"contest.json is damaged \(it has no .* Remove it and run the same comparison again"
+    ):
         contest(world, tmp_path / "torn")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
@@ -284,7 +288,7 @@ def test_two_at_once_are_one_too_many(world, held):
 def test_what_cannot_take_part_is_told_at_once(world, tmp_path):
     with pytest.raises(OptionError) as error:
         contest(world, tmp_path / "out", ["unifrom", "match", "match"], [])
-    known, schedules = ", ".join(rivals.ENTRIES), "auto, paper, srt, auto-quiz"
+    known, schedules = ", ".join(rivals.ENTRIES), "paper, auto, srt, auto-quiz"
     assert error.value.faults == (
         f"'unifrom' is no scheduler (did you mean 'uniform'?); known are {known}",
         "schedulers: match is there more than once: expected each once",
@@ -332,6 +336,47 @@ def test_who_has_no_schedule_scores_no_references(world, tmp_path):
         name: rivals.recipe_of(recipe, name, 0, tmp_path).review.recall for name in ("uniform-epoch", "match", "srt")
     }
     assert recall == {"uniform-epoch": None, "match": None, "srt": "relative"}
+    recipe = load_recipe(recipe_of(world, review={"recall": "absolute", "alpha": 0.5, "thresholds": [1, 2, 3, 4, 5]}))
+    made = {name: rivals.recipe_of(recipe, name, 0, tmp_path).review for name in rivals.ENTRIES}
+    assert {name for name, review in made.items() if review.alpha != 1} == {"ppl", "srt"}
+
+
+OWN = {"thresholds": [0.1, 0.2, 0.3, 0.4, 0.5], "recall": "relative", "max_interval": 9, "initial_ease": 2.0}
+
+
+def test_paper_is_exactly_the_paper_s(world, tmp_path):
+    """Whatever the recipe sets of the schedule; and the recipe's own entry has it all."""
+    recipe = load_recipe(recipe_of(world, review={"preset": "auto", **OWN, "min_ease": 1.5}))
+    size = {"old": 60, "new": 20, "batch_size": BATCH}
+
+    def options(name):
+        mine = resolve(rivals.recipe_of(recipe, name, 0, tmp_path), 1)
+        return make_scheduler("srt", **size, **mine.scheduler_options()).options
+
+    assert options("paper") == make_scheduler("srt", **size).options
+    plain = resolve(load_recipe(recipe_of(world, review={})), 1).scheduler_options()
+    assert options("auto") == make_scheduler("srt", **size, **plain).options
+    assert {key: getattr(options("srt"), key) for key in OWN} == OWN | {"thresholds": tuple(OWN["thresholds"])}
+
+
+@pytest.mark.parametrize("review", [{"retention": "high"}, {"old": {"quiz": 4}}, {"recall": "relative"}])
+def test_first_tokens_of_a_quiz_are_asked_where_there_is_one(world, tmp_path, review):
+    """And are no fault of the entries that have none, which are trained beside."""
+    review = {**review, "old": {"quiz": 2, **review.get("old", {}), "quiz_tokens": 3, "quiz_every": 2}}
+    recipe = load_recipe(recipe_of(world, review=review))
+    kept = {name: rivals.recipe_of(recipe, name, 0, tmp_path).review.old.quiz_tokens for name in rivals.ENTRIES}
+    assert {name for name, tokens in kept.items() if tokens} == {"auto-quiz", "srt"}
+
+
+def test_what_no_entry_can_be_is_told_of_all_together(world, tmp_path):
+    """Before any is trained, with who it is of."""
+    recipe = load_recipe(recipe_of(world, review={"scheduler": "uniform", "recall": "relative", "alpha": 1.0}))
+    broken = replace(recipe, review=replace(recipe.review, alpha=0.5, old_fraction=1.0))
+    broken = replace(broken, training=replace(broken.training, steps="one_pass"))
+    with pytest.raises(OptionError) as error:
+        rivals.contest(broken, entries=["cpt", "srt", "ppl"], seeds=[0, 1], asked=[], folder=tmp_path / "o", say=print)
+    assert [fault.partition(": ")[0] for fault in error.value.faults] == ["cpt, srt, ppl", "srt, ppl"]
+    assert not (tmp_path / "o").exists()
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

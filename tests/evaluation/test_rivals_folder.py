@@ -135,7 +135,7 @@ def test_runs_outlive_their_contest_json(world, copy):
         json.dumps(whole | {"recipe": {"model": {}, "nonsense": 1}}),
     ):
         path.write_text(damaged)
-        with pytest.raises(DamagedError, match=r"contest\.json is damaged: .* keeps the runs that are finished"):
+        with pytest.raises(DamagedError, match=r"contest\.json is damaged \(.* keeps the runs that are finished"):
             contest(world, copy)
     path.unlink()
     said = []

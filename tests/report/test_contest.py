@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from srt_peft import cli
-from srt_peft.errors import DamagedError
+from srt_peft.errors import DamagedError, VersionError
 from srt_peft.report.contest import of_contest, read_contest, tables
 from srt_peft.report.page import write
 
@@ -134,7 +134,7 @@ def test_one_training_each_has_no_spread(copy):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"format": "another"}, "it.format is 'another'"), ({"version": 2}, "it.version is '2'"),
+        ({"format": "another"}, "it.format is 'another'"), ({"version": None}, "it.version is 'None'"),
         ({"runs": [{}]}, r"it.runs[0] has no entry"), ({"entries": None}, "it.entries is 'None'"),
         ({"entries": ["cpt"]}, "runs has 'srt', which entries has not"), ({"sentences": None}, "it.sentences is"),
         ({"seeds": "01"}, "it.seeds is '01'"), ({"recipe": {}}, "it.recipe has no model"),
@@ -146,10 +146,16 @@ def test_one_training_each_has_no_spread(copy):
 def test_a_file_of_another_kind_is_refused(changes, told, copy):
     """By the place where it is amiss, whatever that is."""
     spoil(copy, **changes)
-    with pytest.raises(DamagedError, match=r"contest\.json is no contest that this srt-peft knows") as error:
+    with pytest.raises(DamagedError, match=r"contest\.json is damaged \(.* keeps the runs that are finished") as error:
         write(copy)
     assert told in str(error.value)
     assert "Remove it and run the same comparison again" in str(error.value)
+
+
+def test_a_file_of_another_version_is_no_damage(copy):
+    spoil(copy, version=2)
+    with pytest.raises(VersionError, match=r"contest\.json is of version 2; this srt-peft reads 1"):
+        write(copy)
 
 
 def test_whatever_is_lacking_is_told_in_words(copy):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from srt_peft import cli
+from srt_peft.data.pool import key_of
 from srt_peft.training.loop import train
 from srt_peft.training.recipe import dump
 from tests.training.test_loop import metrics, recipe, world  # noqa: F401 - a fixture
@@ -99,7 +100,8 @@ def test_what_was_planned_is_what_was_drawn(world, tmp_path):  # noqa: F811
     from srt_peft.training.rehearsal import pools_of, rehearse
     from srt_peft.training.texts import read
 
-    asked = recipe(world, tmp_path / "run", "review.thresholds=[90,91,92,93,94]")  # nothing counts as lost
+    kind = ["review.recall=relative", "review.thresholds=[90,91,92,93,94]"]  # nothing counts as lost
+    asked = recipe(world, tmp_path / "run", *kind)
     train(asked)
     texts = read(asked, load_tokenizer(asked.model.base))
     found = rehearse(resolve(asked, texts.sources), pools_of(asked, texts))
@@ -129,6 +131,44 @@ def test_one_of_many_runs_says_nothing_and_keeps_it(world, tmp_path, capsys):  #
     train(recipe(world, tmp_path / "run", "training.steps=2"), terse=True)
     assert "What the schedule was" not in capsys.readouterr().err
     assert json.loads((tmp_path / "run/summary.json").read_text())["said"]
+
+
+def test_what_no_longer_holds_is_not_measured(world, tmp_path, capsys):  # noqa: F811
+    """A superseded document's held-out pieces are left out, by the run and by the suite, and that is told."""
+    from srt_peft.training.base import load_tokenizer
+    from srt_peft.training.texts import corpora, read
+
+    named = [*superseding(world), "data.holdout=0.3"]
+    asked = recipe(world, tmp_path / "run", *named, "data.supersedes=supersedes")
+    tokenizer = load_tokenizer(asked.model.base)
+    gone = {key_of(f"old-{i}") for i in range(9)}
+    before = read(recipe(world, tmp_path / "run", *named), tokenizer).held_out["old"]
+    held = sum(row.tobytes() in gone for row in before.key)
+    assert 0 < held < len(before)
+    texts = read(asked, tokenizer)
+    for after in (texts.held_out["old"], corpora(asked, tokenizer)[1]["old"]):
+        assert (len(after), texts.outdated) == (len(before) - held, held)
+        assert not gone & {row.tobytes() for row in after.key}
+        assert after.fingerprint != before.fingerprint
+    out = plan(world, capsys, *named, "data.supersedes=supersedes").out
+    assert f"; {len(after)} more are held out, " in out
+    assert f"{held} held-out examples of data.old are of superseded documents" in out
+    assert "word for word" not in out
+
+
+def test_what_supersedes_names_and_cannot_mean_alone_is_told(world, capsys):  # noqa: F811
+    """Names that documents share, and what is gone that promoted rows name; ids without a text are told as before."""
+    named = superseding(world)
+    path = world / "named-old.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[20]["id"], rows[30]["supersedes"] = "old-3", ["left-last-year", "long-gone"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = plan(world, capsys, *named, "data.supersedes=supersedes", "data.holdout=0").out
+    assert "all who bear them are set aside: 'old-3' is 2 documents." in out
+    assert (
+        "2 documents that old texts once replaced are not in data.old any more, so nothing of them is set aside: "
+        "'left-last-year', 'long-gone'."
+    ) in out
 
 
 def test_documents_with_one_name_and_two_texts_are_told(world, capsys):  # noqa: F811

@@ -118,3 +118,35 @@ def test_first_tokens_may_be_asked_of_a_quiz_that_the_preset_holds():
     for none in (["review.old.quiz=0", "review.retention=high"], ["review.preset=paper", "review.retention=high"], []):
         with pytest.raises(OptionError, match="quiz_tokens = 4 without a quiz"):
             load(*none, "review.old.quiz_tokens=4")
+
+
+def test_a_preset_that_has_nothing_left_to_decide_is_told():
+    """As on the recipe.yaml of a run, which is resolved: what it would have otherwise, and how to leave it that."""
+    ran = resolve(load(), 2).as_dict()
+    for unchanged in ([], ["review.decks=off"]):  # another number of sources is no preset that is set in vain
+        asked = load_recipe(ran, unchanged)
+        assert len(list(told(asked, resolve(asked, 2)))) == 1
+    paper = load_recipe(ran, ["review.preset=paper"])
+    [_, line] = told(paper, resolve(paper, 2))
+    assert "so review.preset: paper changes nothing: old.order stays rounds, where it would be uniform; " in line
+    assert "recall stays relative, where it would be absolute" in line
+    assert line.endswith("Set to null what the preset should decide.")
+    high = load_recipe(ran, ["review.retention=high"])
+    [_, line] = told(high, resolve(high, 2))
+    assert "review.preset: auto with review.retention: high changes nothing: old.order stays rounds, where" in line
+    assert "old.quiz stays 0, where it would be 4" in line
+    left = load_recipe(ran, ["review.retention=high", "review.old.quiz=null"])
+    assert len(list(told(left, resolve(left, 2)))) == 1
+
+
+@pytest.mark.parametrize("scheduler", ["srt", "leitner", "uniform"])
+def test_thresholds_of_an_unsaid_recall_are_refused_when_the_recipe_is_read(scheduler):
+    """Perplexities would be read as nats, or refused only once the model is loaded; the paper's preset says which."""
+    own = {"review.thresholds": "[50,158,500,1581,5000]", "review.alpha": "0.5"}
+    words = [f"{key}={value}" for key, value in own.items()]
+    with pytest.raises(OptionError) as error:
+        load(f"review.scheduler={scheduler}", *words)
+    assert [fault.split(" = ")[0] for fault in error.value.faults] == list(own)
+    for said in ("review.preset=paper", "review.recall=absolute"):
+        resolved = resolve(load(f"review.scheduler={scheduler}", said, *words), 1)
+        make_scheduler(scheduler, old=6, new=6, batch_size=2, **resolved.scheduler_options()).check_valid()

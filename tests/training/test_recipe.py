@@ -163,7 +163,13 @@ def test_off_is_a_word():
 
 
 def test_numbers_are_read_where_numbers_are_meant_and_nowhere_else():
-    recipe = load("training.batch_size=1e2", "model.revision=1e5", "output=1e-4", "review.thresholds=[1e0,2,3,4,5e1]")
+    recipe = load(
+        "training.batch_size=1e2",
+        "model.revision=1e5",
+        "output=1e-4",
+        "review.recall=relative",
+        "review.thresholds=[1e0,2,3,4,5e1]",
+    )
     assert recipe.training.batch_size == 100
     assert isinstance(recipe.training.batch_size, int)
     assert (recipe.model.revision, recipe.output) == ("1e5", "1e-4")
@@ -231,6 +237,8 @@ WRONG = {
     "review.old_fraction=1.5": "review.old_fraction = 1.5: expected the share of old examples in a draw, from 0 to 1",
     "review.initial_ease=1.1": "review.initial_ease = 1.1 lies below min_ease = 1.3: expected it to be at least that",
     "review.thresholds=[5,4,3,2,1]": "review.thresholds = [5, 4, 3, 2, 1]: expected five positive numbers",
+    "review.thresholds=[1,2,3,4,5]": "review.thresholds = (1, 2, 3, 4, 5) with review.recall = null, which",
+    "review.alpha=0.5": "review.alpha = 0.5 with review.recall = null, which review.preset = 'auto' decides: it scales",
     "review.order=random": "review.order = 'random': expected 'uniform', 'overdue', 'epoch', 'rounds' or 'intake'",
     "review.old.order=intake": "review.old.order = 'intake': expected 'uniform', 'overdue', 'epoch' or 'rounds'",
     "review={scheduler: cpt, order: overdue}": "review.new.order = 'overdue': the scheduler 'cpt' knows 'uniform' and",
@@ -361,6 +369,14 @@ def section(**keys):
     return st.fixed_dictionaries({}, optional=keys)
 
 
+def told_of_what(recipe):
+    """With what its thresholds are of, where it has some."""
+    review = recipe.get("review", {})
+    if {"alpha", "thresholds"} & review.keys():
+        review["recall"] = "absolute"
+    return recipe
+
+
 RECIPE = st.fixed_dictionaries(
     {
         "model": st.fixed_dictionaries(
@@ -412,7 +428,7 @@ RECIPE = st.fixed_dictionaries(
         "evaluation": section(every=COUNT | st.none()),
         "output": NAME,
     },
-)
+).map(told_of_what)
 
 
 @given(RECIPE)

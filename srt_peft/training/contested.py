@@ -1,4 +1,4 @@
-"""What contest.json must hold for its page to be drawn, so that damage is told by the place where it is.
+"""What contest.json must hold for a comparison to go on, and for its page to be drawn: damage is told by its place.
 
 A shape is a type or several; a set of words; a list of one shape; a mapping of names to shapes, all of which must be
 there; or `Each`, any names of one shape.
@@ -14,9 +14,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from srt_peft.errors import DamagedError
+from srt_peft.errors import DamagedError, OptionError, VersionError
+from srt_peft.training.recipe import load_recipe
 
-CONTEST = "contest.json"
+FILE = "contest.json"
+FORMAT, VERSION = "srt_peft contest", 1
 METRICS = frozenset({"accuracy", "nll", "perplexity"})
 
 
@@ -49,8 +51,9 @@ _SOURCES = {
     "rows": [{"label": str, "sources": Each(_SPREAD), "mean": _SPREAD, "worst": str}],
 }  # fmt: skip
 SHAPE = {
-    "format": frozenset({"srt_peft contest"}), "version": frozenset({1}), "complete": bool,
-    "recipe": {"model": {"base": str}}, "entries": [str], "seeds": [int], "planned": [[(str, int)]],
+    "format": frozenset({FORMAT}), "version": frozenset({VERSION}), "complete": bool,
+    "recipe": {"model": {"base": str}}, "identity": {"suites": [[(str, dict)]]},
+    "entries": [str], "seeds": [int], "planned": [[(str, int)]],
     "runs": [{"entry": str, "seed": int, "folder": str}], "results": [_RESULT], "differences": [_DIFFERENCES],
     "exposure": Each(Each(_SPREAD)), "compute": Each(Each(_SPREAD)), "sentences": [str], "sources": [_SOURCES],
 }  # fmt: skip
@@ -60,19 +63,28 @@ def read(path: Path) -> dict[str, Any]:
     """What the file says, once it is known to be whole."""
     try:
         said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = said.get("version") if isinstance(said, dict) and said.get("format") == FORMAT else VERSION
+        if isinstance(version, int) and version != VERSION:
+            raise VersionError(f"{path} is of version {version}; this srt-peft reads {VERSION}. Upgrade it.")
         fault = next(chain(misfits(said, SHAPE), _unnamed(said)), None)
+        if fault is None:
+            load_recipe(said["recipe"])
+    except OptionError as error:
+        fault = error.faults[0]
     except (OSError, ValueError, RecursionError) as error:
         fault = str(error)
     if fault is not None:
         raise DamagedError(
-            f"{path} is no contest that this srt-peft knows ({fault}). Remove it and run the same comparison "
-            "again, which writes it anew of the runs that are there."
+            f"{path} is damaged ({fault}): expected what a comparison wrote. Remove it and run the same comparison "
+            "again, which writes it anew, and keeps the runs that are finished."
         )
     return said
 
 
 def _unnamed(said: dict[str, Any]) -> Iterator[str]:
     """What is named in one place and not there in another, of a file whose shape is right."""
+    suites = said["identity"]["suites"]
+    yield from (f"{str(suite)[:40]} is no suite" for suite in suites if list(map(type, suite)) != [str, dict])
     for run in said["runs"]:
         if run["entry"] not in said["entries"]:
             yield f"runs has {run['entry']!r}, which entries has not"

@@ -1,0 +1,7 @@
+"""What happens between updates.
+
+which    the checkpoint that a person means, by its run or by its own folder
+merge    an adapter into the base that it was trained on -> a whole model
+inspect  the review state and its log, read: what is due, what lapses, one example's whole history
+leeches  examples that lapse again and again, set aside in the newest checkpoint, or taken back
+"""

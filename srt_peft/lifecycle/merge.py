@@ -281,7 +281,14 @@ def dequantised(model: Any, outline: nn.Module) -> Any:
         model.set_submodule(name, plain)
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
+    # Stored in 4 bits, it was read by a conversion that cannot be turned round, and would be tried when it is saved.
+    if getattr(model, "_weight_conversions", None):
+        model._weight_conversions = [each for each in model._weight_conversions if not _reads_bits(each)]
     return model
+
+
+def _reads_bits(conversion: Any) -> bool:
+    return any("bitsandbytes" in type(each).__module__ for each in getattr(conversion, "operations", ()))
 
 
 def merged_into(base: Any, chosen: Checkpoint, dtype: torch.dtype, *, untied: bool) -> Any:

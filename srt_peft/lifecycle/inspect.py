@@ -241,10 +241,10 @@ def _number(value: Any) -> float | None:
 def named(seen: Look, name: str) -> Ids:
     """The examples that a person means: a row, an identity of 32 hex digits, or what their document is called."""
     state, found = seen.state, np.zeros(0, np.int64)
-    if name.isascii() and name.isdigit() and int(name) < state.n:
+    identity, hashed = state.columns.get("identity"), re.fullmatch(r"[0-9a-fA-F]{32}", name)
+    if not hashed and name.isascii() and name.isdigit() and int(name) < state.n:
         return np.array([int(name)])
-    identity = state.columns.get("identity")
-    if re.fullmatch(r"[0-9a-fA-F]{32}", name) and identity is not None:
+    if hashed and identity is not None:
         found = np.flatnonzero((identity == np.frombuffer(bytes.fromhex(name), np.uint8)).all(axis=1))
     if not found.size and seen.corpus is not None and name:
         key = np.frombuffer(key_of(name), np.uint8)

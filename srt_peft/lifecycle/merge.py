@@ -282,8 +282,9 @@ def dequantised(model: Any, outline: nn.Module) -> Any:
     if getattr(model, "hf_quantizer", None) is not None:
         model.hf_quantizer.remove_quantization_config(model)
     # Stored in 4 bits, it was read by a conversion that cannot be turned round, and would be tried when it is saved.
-    if getattr(model, "_weight_conversions", None):
-        model._weight_conversions = [each for each in model._weight_conversions if not _reads_bits(each)]
+    conversions = getattr(model, "_weight_conversions", None)
+    if conversions:
+        conversions[:] = [each for each in conversions if not _reads_bits(each)]
     return model
 
 

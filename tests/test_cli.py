@@ -69,6 +69,8 @@ def test_commands_and_flags_are_these():
         ],
         "compare": ["recipe", "overrides", "--schedulers", "--seeds", "--suite", "--output", "--format"],
         "report": ["runs", "--no-text", "--out"],
+        "inspect": ["run", "--json", "--example", "--hardest", "--leeches", "--suspend-leeches", "--revive", "--at"],
+        "merge": ["run", "--out", "--dtype", "--yes"],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],

@@ -1,1 +1,9 @@
-"""The life between updates: what one leaves to the next, and what is taken back."""
+"""What happens between updates.
+
+past       a run becomes history: its texts, its states and its log, and what is kept of them
+following  the next update's recipe, on top of that
+which      the checkpoint that a person means, by its run or by its own folder
+merge      an adapter into the base that it was trained on -> a whole model
+inspect    the review state and its log, read: what is due, what lapses, one example's whole history
+leeches    examples that lapse again and again, set aside in the newest checkpoint, or taken back
+"""

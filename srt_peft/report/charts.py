@@ -27,9 +27,9 @@ from srt_peft.report.drawing import (
     thin,
     thinned,
 )  # fmt: skip
-from srt_peft.report.journal import Counts, Floats
 from srt_peft.report.read import POOLS, Run
 from srt_peft.report.words import number, percent, perplexity, whole
+from srt_peft.review.journal import Counts, Floats
 
 _QUALITY = ("#a63603", "#e6550d", "#fdae6b", "#9ecae1", "#4292c6", "#1f66ad")
 

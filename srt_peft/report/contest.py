@@ -16,9 +16,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from srt_peft.report.drawing import GREY, HUES, SYMBOLS, Chart, Rows, Section, chart, line, perplexity_axis, rows_of
-from srt_peft.report.journal import Floats
 from srt_peft.report.read import Course, read_course
 from srt_peft.report.words import ABSENT, count, duration, number, perplexity, share, tenths, whole
+from srt_peft.review.journal import Floats
 from srt_peft.training import contested
 
 _PAIRS = (("old", "new"), ("unchanged", "changed"))

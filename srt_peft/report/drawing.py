@@ -14,8 +14,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from srt_peft.report.journal import Counts, Floats, Windows
 from srt_peft.report.words import whole
+from srt_peft.review.journal import Counts, Floats, Windows
 
 OLD, NEW, GREY = "#0072b2", "#d55e00", "#808080"
 HUES = (OLD, NEW, "#009e73", "#b5589a", "#a07800", "#5a6fd6", "#8c5a2b", "#b03a2e")

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import yaml  # type: ignore[import-untyped]
-from numpy.typing import NDArray
 
 from srt_peft.data.pool import Pool
 from srt_peft.errors import DamagedError, OptionError, StateError, VersionError
-from srt_peft.report.journal import Counts, Floats, Journal, Windows, read_journal
 from srt_peft.review import ReviewLog, ReviewState, files
+from srt_peft.review.census import Census, count
+from srt_peft.review.journal import Counts, Floats, Journal, Windows, read_journal
 
 POOLS = ("old", "new")
 HARDEST = 12
@@ -95,23 +95,6 @@ class Hard:
     ease: float
     interval: int
     text: str | None
-
-
-@dataclass(frozen=True)
-class Census:
-    """The review state, counted."""
-
-    step: int
-    examples: tuple[int, int]
-    seen: tuple[int, int]
-    suspended: int
-    interval: Counts
-    """[pool, k]: seen examples whose interval is 2**k to 2**(k+1) - 1."""
-    visits: Counts
-    """[pool, k]: 0 none, then examples with 2**(k-1) to 2**k - 1 reviews."""
-    ease: Counts
-    """[pool, k]: seen examples with an ease from k·ease_width on."""
-    ease_width: float
 
 
 @dataclass
@@ -295,33 +278,6 @@ def _named(path: Path, count: int) -> tuple[list[str], Counts]:
 
 
 # --- the review state -----------------------------------------------------------------------------------------------
-
-
-def count(state: ReviewState) -> Census:
-    """One pass over the columns, a part at a time."""
-    columns, n_old = state.columns, state.n_old
-    widest = max((int(columns["ease"][part].max(initial=0)) for part in files.chunks(state.n)), default=0)
-    width = next(w for w in (10, 20, 50, 100, 200, 500, 1000) if widest // w < 40)
-    interval, visits, ease = (np.zeros((2, size), dtype=np.int64) for size in (32, 17, widest // width + 1))
-    seen, suspended = [0, 0], 0
-    for pool, begin, end in ((0, 0, n_old), (1, n_old, state.n)):
-        for part in files.chunks(end - begin):
-            rows = slice(begin + part.start, begin + part.stop)
-            often = columns["visits"][rows].astype(np.int64)
-            looked = often > 0
-            seen[pool] += int(looked.sum())
-            suspended += int(np.count_nonzero(columns["suspended"][rows]))
-            visits[pool] += np.bincount(_power(often) + 1, minlength=17)
-            interval[pool] += np.bincount(_power(columns["interval"][rows][looked]), minlength=32)
-            ease[pool] += np.bincount(columns["ease"][rows][looked] // width, minlength=ease.shape[1])
-    step = max(state.step, 0)  # below 0 where a review was interrupted
-    examples = (n_old, state.n_new)
-    return Census(step, examples, (seen[0], seen[1]), suspended, interval, visits, ease, width / 100)
-
-
-def _power(values: NDArray[Any]) -> Counts:
-    """⌊log2⌋, and −1 of 0."""
-    return np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
 
 
 def _hardest(folder: Path, state: ReviewState, journal: Journal | None, notes: list[str], *, text: bool) -> list[Hard]:

@@ -7,6 +7,7 @@ state       the memory-mapped columns, a row an example     (files: how they lie
 agenda      who is due, and who comes first                 (idset, waiting, peaks: its indexes; chance)
 schedulers  draw() and review()
 log         what was asked, when, and how well it was recalled
+journal     the log in one pass                             (census: the state in one)
 """
 
 from srt_peft.review.kinds import SCHEDULERS as SCHEDULERS

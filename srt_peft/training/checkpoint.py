@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from srt_peft.review.files import sync
 MANIFEST = "MANIFEST.json"
 FORMAT, VERSION = "srt_peft checkpoint", 1
 _NAME = re.compile(r"step-(\d{8,})")
+_ASIDE = ".before"
 
 
 def name_of(step: int) -> str:
@@ -43,18 +46,13 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
     home = run / "checkpoints"
     home.mkdir(parents=True, exist_ok=True)
     staged, final = home / f".{name_of(step)}.part", home / name_of(step)
-    for left in home.glob(".step-*.part"):  # by a kill in the middle of a save, perhaps of another step
+    for left in (*home.glob(".step-*.part"), *home.glob(f".step-*{_ASIDE}")):  # by a kill, perhaps at another step
         shutil.rmtree(left, ignore_errors=True)
     try:
         for name, write in parts.items():
             (staged / name).mkdir(parents=True, exist_ok=True)
             write(staged / name)
-        files = {str(p.relative_to(staged)): _described(p) for p in sorted(staged.rglob("*")) if p.is_file()}
-        manifest = {"format": FORMAT, "version": VERSION, "step": step, "files": files}
-        (staged / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        for path in staged.rglob("*"):
-            sync(path)
-        sync(staged)
+        _seal(staged, step)
         if final.exists():  # of an earlier run to this step, which resume went behind
             shutil.rmtree(final)
         staged.rename(final)
@@ -75,6 +73,63 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
     return final
 
 
+def _seal(staged: Path, step: int) -> None:
+    """Write the manifest of what is there, and have all of it on the disk."""
+    files = {str(p.relative_to(staged)): _described(p) for p in sorted(staged.rglob("*")) if p.is_file()}
+    manifest = {"format": FORMAT, "version": VERSION, "step": step, "files": files}
+    (staged / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    for path in staged.rglob("*"):
+        sync(path)
+    sync(staged)
+
+
+def revise(path: Path, name: str, write: Callable[[Path], None]) -> None:
+    """Write one part of a whole checkpoint anew, all of it or nothing; the other parts are the same files.
+
+    A folder cannot be renamed over another, so the one that was there steps aside; `newest` puts it back if a kill
+    comes between the two renames. The caller holds the run's lock.
+    """
+    staged, aside = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}{_ASIDE}")
+    files = check(path)["files"]
+    for left in (staged, aside):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        for file in (file for file in files if not file.startswith(f"{name}/")):
+            (staged / file).parent.mkdir(parents=True, exist_ok=True)
+            _link(path / file, staged / file)
+        (staged / name).mkdir(parents=True)
+        write(staged / name)
+        _seal(staged, step_of(path))
+        path.rename(aside)
+        staged.rename(path)
+    except BaseException as error:
+        if not path.exists():
+            aside.rename(path)
+        shutil.rmtree(staged, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        message = f"The checkpoint {path} could not be revised ({error.strerror or error}); it is as it was."
+        raise StateError(message) from error
+    sync(path.parent)
+    shutil.rmtree(aside)
+
+
+def _link(source: Path, to: Path) -> None:
+    try:
+        os.link(source, to)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, to)
+
+
+def _mend(run: Path) -> None:
+    """Put back what a kill in the middle of `revise` has left aside; where it may not be written to, it stays."""
+    for aside in (run / "checkpoints").glob(f".step-*{_ASIDE}"):
+        path = aside.with_name(aside.name[1 : -len(_ASIDE)])
+        if not path.exists():
+            with suppress(OSError):
+                aside.rename(path)
+
+
 def step_of(path: Path) -> int:
     """After how many steps a checkpoint was made, by its name."""
     found = _NAME.fullmatch(path.name)
@@ -91,6 +146,7 @@ def all_of(run: Path) -> list[Path]:
 def newest(run: Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint of a run, and what is wrong with any newer ones."""
     faults = []
+    _mend(run)
     for path in reversed(all_of(run)):
         try:
             check(path)

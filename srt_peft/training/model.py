@@ -35,7 +35,10 @@ from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.training.base import NO_WEIGHTS, adapter_folder, config_of, line_of, load_tokenizer, refused
 from srt_peft.training.stack import stacked
 
-__all__ = ["describe", "evaluating", "load_model", "load_to_score", "load_tokenizer", "make_optimizer", "spare"]
+__all__ = [
+    "describe", "evaluating", "load_base", "load_model", "load_to_score", "load_tokenizer", "make_optimizer", "spare",
+    "with_adapter",
+]  # fmt: skip
 
 _LOGGER = logging.getLogger("srt_peft")
 # It tells, on every import, of a package that it can do without.
@@ -105,17 +108,39 @@ def load_to_score(
     device: torch.device | str | None = None,
 ) -> Any:
     """A base, alone or with an adapter, to be asked and not trained; `precision` is "4bit" (NF4) or a dtype's name."""
-    base, quantise = str(base), precision == "4bit"
-    dtype = torch.bfloat16 if quantise and _place(device).type == "cuda" else DTYPES.get(precision, torch.float32)
-    config = config_of(base, revision)
+    quantise = precision == "4bit"
+    dtype = "bfloat16" if quantise and _place(device).type == "cuda" else "float32" if quantise else precision
     kind = "qlora" if quantise else "lora"  # which a base that comes quantised can be, too
-    model = _load_base(base, revision, config, kind, dtype, attention, _place(device))
+    model = load_base(base, revision=revision, tuning=kind, dtype=dtype, attention=attention, device=device)
     if adapter is not None:
-        commit = getattr(model.config, "_commit_hash", None) or revision
-        with _quiet():
-            model = _continued(model, base, commit, adapter_folder(str(adapter)), {}, elsewhere=True)
+        model = with_adapter(model, base, revision, adapter)
+    return model
+
+
+def load_base(
+    base: str | Path,
+    *,
+    revision: str | None = None,
+    tuning: str,
+    dtype: str,
+    attention: str = "sdpa",
+    device: torch.device | str | None = None,
+) -> Any:
+    """A base to be asked and not trained, with the very weights beside which `tuning` trains an adapter."""
+    base = str(base)
+    config = config_of(base, revision)
+    model = _load_base(base, revision, config, tuning, DTYPES[dtype], attention, _place(device))
     spare(model.requires_grad_(False).eval())
     return model
+
+
+def with_adapter(model: Any, base: str | Path, revision: str | None, adapter: str | Path) -> Any:
+    """The base with an adapter on it, to be asked and not trained."""
+    commit = getattr(model.config, "_commit_hash", None) or revision
+    with _quiet():
+        tuned = _continued(model, str(base), commit, adapter_folder(str(adapter)), {}, elsewhere=True)
+    spare(tuned.requires_grad_(False).eval())
+    return tuned
 
 
 def make_optimizer(
@@ -262,6 +287,8 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing. is deprecated", category=FutureWarning)
         warnings.filterwarnings("ignore", message="Found missing adapter keys")
+        # An adapter that was trained on a quantised Conv1D, which is a Linear4bit, on the Conv1D; PEFT sets it right.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
         yield
 
 

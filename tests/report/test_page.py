@@ -21,7 +21,8 @@ from srt_peft.data.pool import Pool
 from srt_peft.errors import DamagedError
 from srt_peft.report import words
 from srt_peft.report.page import write
-from srt_peft.report.read import count, read_run
+from srt_peft.report.read import read_run
+from srt_peft.review.census import count
 from tests.report.conftest import HOSTILE
 
 KNOWN_BY = ("Which flag has", "window.bad", "src=x")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from srt_peft import DamagedError, ReviewLog
-from srt_peft.report.journal import MOST_WINDOWS, Windows, read_journal
+from srt_peft.review.journal import MOST_WINDOWS, Windows, read_journal
 
 STEPS, OLD, EXAMPLES = 600, 30, 50
 

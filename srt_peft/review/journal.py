@@ -89,12 +89,19 @@ class Journal:
         return total
 
 
-def read_journal(path: Path, examples: int, *, most: int = 1 << 20) -> Journal | None:
-    """The log of a run over so many examples, `most` reviews at a time, or None where nothing was reviewed yet."""
+def read_journal(path: Path, examples: int, *, before: int | None = None, most: int = 1 << 20) -> Journal | None:
+    """The log of a run over so many examples, `most` reviews at a time, or None where nothing was reviewed yet.
+
+    `before` leaves out the reviews of that step and of later ones, which a state of that step does not have.
+    """
     with ReviewLog(path) as log:
         if not len(log):
             return None
         ends = [int(next(log.parts(at))["step"][0]) for at in (0, len(log) - 1)]
+        if before is not None:
+            ends[1] = min(ends[1], before - 1)
+        if ends[1] < ends[0]:
+            return None
         pass_ = _Pass(Windows(*ends), examples)
         for part in log.parts(most=most):
             drawn = part[part["id"] != NOBODY]

@@ -24,8 +24,8 @@ def check_columns(options: Options, state: ReviewState) -> None:
 
 
 _ANEW = (
-    "Set them as they were; or make a new scheduler, in training by a run with another output, and model.adapter set "
-    "to the newest checkpoint"
+    "Set them as they were; or make a new scheduler, in training by a run with another output, and with model.adapter "
+    "set to the newest checkpoint"
 )
 
 

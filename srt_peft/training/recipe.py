@@ -29,7 +29,7 @@ from srt_peft.errors import OptionError
 from srt_peft.review.kinds import SCHEDULERS
 from srt_peft.review.options import Options, faults
 from srt_peft.training import preset
-from srt_peft.training.keys import _FREE, Model, NewReview, Recipe, _keys, _plain, _read, _value
+from srt_peft.training.keys import _FREE, Model, NewReview, OldReview, Recipe, _keys, _plain, _read, _value
 from srt_peft.training.schedule import learning_rate_factor, steps_of, warmup_note
 
 __all__ = ["Recipe", "changed", "dump", "learning_rate_factor", "load_recipe", "steps_of", "warmup_note"]
@@ -233,7 +233,8 @@ def _of_options(recipe: Recipe) -> list[str]:
     lines = dict.fromkeys(
         line for options in resolved for line in faults(batch_size=recipe.training.batch_size, **options)
     )
-    return [f"review.{line}" for line in lines]
+    old = _keys(OldReview)
+    return [f"review.{'old.' if line.split()[0] in old else ''}{line}" for line in lines]
 
 
 _OF_RECALL = {

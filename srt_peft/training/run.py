@@ -42,7 +42,7 @@ from srt_peft.training.ranks import as_one, available, from_main
 from srt_peft.training.recipe import changed, dump, load_recipe
 from srt_peft.training.schedule import steps_of
 from srt_peft.training.scheduled import counts_of, scheduler_of
-from srt_peft.training.texts import Texts, check_there, notes, read
+from srt_peft.training.texts import CALLED, Texts, check_there, notes, read
 
 
 @dataclass
@@ -232,7 +232,7 @@ def _same(
         before = {name: identity[name] for name in identity.keys() & {"decks"}} | before
     differences = changed(resolve(load_recipe(begun), sources), recipe)
     differences += [
-        f"the {name} is {value} now and {before.get(name)} in the checkpoint ({_CHANGED[name]})"
+        f"the {CALLED.get(name, name)} is {value} now and {before.get(name)} in the checkpoint ({_CHANGED[name]})"
         for name, value in {**dict.fromkeys(before), **identity}.items()
         if before.get(name) != value
     ]

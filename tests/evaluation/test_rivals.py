@@ -258,6 +258,9 @@ def test_a_folder_of_another_comparison_is_refused(world, held, tmp_path):
     (tmp_path / "more.jsonl").write_text((world / "new.jsonl").read_text() + '{"text": "one more"}\n')
     data = recipe_of(world)["data"] | {"new": str(tmp_path / "more.jsonl")}
     assert "the corpus is " in refusal(data=data)
+    data = recipe_of(world)["data"]
+    named = refusal(data=data | {"new": [{"path": data["new"], "source": "week"}]})
+    assert "the division into decks is " in named
     questions, kept = world / "questions.jsonl", (world / "questions.jsonl").read_text()
     questions.write_text("\n".join(kept.splitlines()[:-1]) + "\n")
     assert "what qa asks is questions " in refusal()

@@ -227,7 +227,7 @@ WRONG = {
     "review.retention=2": "review.retention = 2: expected one of 'normal', 'high'",
     "review.quiz=4": "review.quiz: no such key (did you mean 'review.old.quiz'?); known are scheduler, preset,",
     "review.old.quiz=65": "review.old.quiz = 65: expected how many old examples are asked for each that is studied",
-    "review.old.quiz_tokens=9": "quiz_tokens = 9 without a quiz: expected quiz = 1 or more",
+    "review.old.quiz_tokens=9": "review.old.quiz_tokens = 9 without a quiz: expected quiz = 1 or more",
     "review.new.quiz=4": "review.new.quiz: no such key (did you mean 'review.old.quiz'?); known are order",
     "review.decks=on": "review.decks = True: expected one of 'off', 'auto', 'sqrt', 'equal'; or null, as the",
     "review.recall=quantile": "recall = 'quantile' takes its thresholds from a pass of the base: expected reference",

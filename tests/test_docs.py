@@ -81,14 +81,14 @@ def test_the_readme_update_runs_as_it_is_printed(tmp_path):
     subprocess.run([sys.executable, "load.py"], cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_the_commands_of_compare_and_report_run_as_they_are_printed(tmp_path):
-    """One document after the other, in one folder: a comparison that is whole, and the pages that are spoken of."""
+def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
+    """One document after the other, in one folder: a comparison that is whole, the pages that are spoken of, a merge."""
     blocks = [
         block
-        for name in ("compare", "report")
+        for name in ("compare", "report", "inspect", "merge")
         for block in re.findall(r"```bash\n(.*?)```", (ROOT / f"docs/{name}.md").read_text(), re.DOTALL)
     ]
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\n'
     surroundings = {**os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -106,6 +106,15 @@ def test_the_commands_of_compare_and_report_run_as_they_are_printed(tmp_path):
     ]
     assert {"runs/compared/srt/seed-0", "runs/compared/match/seed-0"} <= set(rows)
     assert "runs/compared/match/seed-1" not in rows
+    for told in (
+        "backlog, batches",
+        "the hardest, by",
+        "example 17 of the old pool",
+        "examples are set aside",
+        '"revived"',
+    ):
+        assert told in done.stdout, told
+    assert json.loads((tmp_path / "runs/merged/merge.json").read_text())["dtype"] == "float32"
 
 
 def test_each_table_of_the_documents_names_what_is_there():

@@ -68,22 +68,12 @@ def run(cell: Cell, output: Path) -> None:
 
 
 def _steps(cell: Cell, output: Path) -> int:
-    """The world's; or so many more as cost what another cell has cost, of the same world, tuning and seed."""
+    """The world's; or as many as cost what another cell has cost, once its own passes before the first are paid."""
     if not cell.after:
         return cell.world.steps
-    found = json.loads((output / cell.after).read_text(encoding="utf-8"))
-    mine = 0.0
-    if cell.row.entry not in {"cpt", "uniform", "uniform-epoch"}:  # its own reference pass is bought as well
-        own = json.loads((output / Cell(cell.world, cell.tuning, _as(cell.row.entry), cell.seed).place).read_text())
-        mine = FORWARD[cell.tuning] * own["forward_only_tokens"]
-    a_step = found["tokens_trained"] / found["steps"]
-    return round((cost(found, cell.tuning) - mine) / a_step)
-
-
-def _as(entry: str) -> Any:
-    from eval.study.plan import Row  # noqa: PLC0415 - a name
-
-    return Row(name=entry, entry=entry)
+    other, own = (json.loads((output / place).read_text(encoding="utf-8")) for place in cell.after)
+    before = FORWARD[cell.tuning] * own["forward_only_tokens"]
+    return round((cost(other, cell.tuning) - before) / own["tokens_trained"] * own["steps"])
 
 
 def _updated(cell: Cell, made: worlds.Made, scratch: Path, steps: int) -> dict[str, Any]:

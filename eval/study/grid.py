@@ -7,14 +7,17 @@ before those that take their measure from them.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -58,16 +61,8 @@ def tasks_of(plan: Plan, output: Path) -> list[Task]:
         place = f"world {worlds.place_of(cell.world, cell.seed, Path())}"
         bases.setdefault(base, Task("base", base, cell))
         places.setdefault(place, Task("world", place, cell, (base,)))
-        waits = [cell.after, *([_own(cell)] if cell.after else [])]
-        left.append(Task("cell", cell.place, cell, (place, *(one for one in waits if one in todo))))
+        left.append(Task("cell", cell.place, cell, (place, *(one for one in cell.after if one in todo))))
     return [*bases.values(), *places.values(), *left]
-
-
-def _own(cell: Cell) -> str:
-    """The cell of the same entry at equal steps, which tells what of its compute is no step."""
-    from eval.study.plan import Row  # noqa: PLC0415 - a name
-
-    return Cell(cell.world, cell.tuning, Row(name=cell.row.entry, entry=cell.row.entry), cell.seed).place
 
 
 def run(tasks: Sequence[Task], *, data: Path | None, output: Path, jobs: int) -> list[Failure]:
@@ -75,7 +70,7 @@ def run(tasks: Sequence[Task], *, data: Path | None, output: Path, jobs: int) ->
     shutil.rmtree(output / "scratch", ignore_errors=True)
     left, done, failed = list(tasks), set[str](), list[Failure]()
     workers: dict[Any, _Worker] = {}
-    cells = sum(task.kind == "cell" for task in tasks)
+    cells, number = sum(task.kind == "cell" for task in tasks), 0
     started = time.monotonic()
     with tqdm(total=cells, unit="cell", smoothing=0.1, dynamic_ncols=True, disable=None) as bar:
         try:
@@ -95,20 +90,21 @@ def run(tasks: Sequence[Task], *, data: Path | None, output: Path, jobs: int) ->
                         failed.append(Failure(task.name, reason))
                     done.add(task.name)
                     bar.update(task.kind == "cell")
-                    if bar.disable and task.kind == "cell":  # no terminal: a line a cell
-                        _line(bar, task, reason, cells, len(done), started)
+                    number += task.kind == "cell"
+                    if bar.disable and task.kind == "cell":
+                        _line(number, cells, task, reason, started)
         finally:
             for worker in workers.values():
-                worker.kill()
+                worker.end()
             shutil.rmtree(output / "scratch", ignore_errors=True)
     return failed
 
 
-def _line(bar: Any, task: Task, reason: str, cells: int, done: int, started: float) -> None:
-    bar.done = getattr(bar, "done", 0) + 1
-    rest = (time.monotonic() - started) / bar.done * (cells - bar.done) / 60
+def _line(number: int, cells: int, task: Task, reason: str, started: float) -> None:
+    """Where there is no terminal: a line a cell."""
+    rest = (time.monotonic() - started) / number * (cells - number) / 60
     how = "failed" if reason else "done"
-    print(f"{bar.done}/{cells} {task.name}: {how}; about {rest:.0f} minutes left", file=sys.stderr, flush=True)
+    print(f"{number}/{cells} {task.name}: {how}; about {rest:.0f} minutes left", file=sys.stderr, flush=True)
 
 
 def _unblocked(left: list[Task], failed: list[Failure], bar: Any) -> list[Task]:
@@ -127,16 +123,8 @@ def _unblocked(left: list[Task], failed: list[Failure], bar: Any) -> list[Task]:
 
 
 def _ready(left: Iterable[Task], done: set[str], free: int) -> list[Task]:
-    waiting = {task.name for task in left}
-    ready: Iterator[Task] = (
-        task for task in left if all(name in done or name not in waiting for name in task.after) and _quiet(task, done)
-    )
-    return [task for task, _ in zip(ready, range(max(free, 0)), strict=False)]
-
-
-def _quiet(task: Task, done: set[str]) -> bool:
-    """Whether nothing that it needs is under way."""
-    return all(name in done for name in task.after)
+    """The next that wait for nothing, as many as there is room for."""
+    return list(islice((task for task in left if done.issuperset(task.after)), free))
 
 
 class _Worker:
@@ -166,7 +154,11 @@ class _Worker:
             self.gone = True
             return task, f"Its process has died (exit code {self._process.exitcode})."
 
-    def kill(self) -> None:
+    def end(self) -> None:
+        """At once where it is at something, and else as it ends by itself."""
+        self.pipe.close()
+        if self.task is None:
+            self._process.join(10)
         self._process.kill()
         self._process.join()
 
@@ -188,6 +180,7 @@ def _work(pipe: Connection, data: Path | None, output: Path, parent: int) -> Non
 
     torch.set_num_threads(1)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # a passage is counted before it is cut
     while True:
         try:
             task: Task = pipe.recv()
@@ -217,16 +210,13 @@ def _reason(task: Task, data: Path | None, output: Path) -> str:
 
 
 def perform(task: Task, data: Path | None, output: Path) -> None:
-    """A base, a world, or a cell."""
+    """A base, a world, or a cell; what they say is nobody's to read."""
     from eval.study import cells, worlds  # noqa: PLC0415 - torch takes seconds
 
     cell = task.cell
     if task.kind == "cell":
         cells.run(cell, output)
         return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123 - no file of ours
-        import contextlib  # noqa: PLC0415
-
-        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            make = worlds.make_base if task.kind == "base" else worlds.make_world
-            make(cell.world, cell.seed, data, output)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        make = worlds.make_base if task.kind == "base" else worlds.make_world
+        make(cell.world, cell.seed, data, output)

@@ -96,10 +96,14 @@ class Cell:
         return {"world": world, "tuning": self.tuning, "row": row, "seed": self.seed}
 
     @property
-    def after(self) -> str:
-        """The place of the cell whose compute this one has, if there is one."""
+    def after(self) -> tuple[str, ...]:
+        """The cells that its steps follow from: the one whose compute it has, and itself at equal steps."""
         other = self.row.compute_of
-        return Cell(self.world, self.tuning, Row(name=other, entry=other), self.seed).place if other else ""
+        return (self.place_of(other), self.place_of(self.row.entry)) if other else ()
+
+    def place_of(self, row: str) -> str:
+        """The place of another row at the same seed."""
+        return replace(self, row=Row(name=row, entry=row)).place
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,8 @@ def _faults(worlds: Sequence[World], rows: Sequence[Row], tunings: Sequence[str]
         for entry in (row.entry, *([row.with_] if row.with_ else [])):
             if entry not in ENTRIES and entry != "?":
                 yield f"{row.name}: {entry!r} is no entry of compare{did_you_mean(entry, ENTRIES)}"
-        if row.compute_of and row.compute_of not in names:
-            yield f"{row.name}: compute_of = {row.compute_of!r}: expected one of the rows"
+        if row.compute_of and not {row.compute_of, row.entry} <= names:
+            yield f"{row.name}: compute_of = {row.compute_of!r}: expected one of the rows, and a row {row.entry!r}"
         if slugs.count(row.slug) > 1:
             yield f"{row.name}: another row has this name, or one that makes the same folder"
     for world in worlds:

@@ -4,13 +4,14 @@
     python -m eval.study table > eval/study/results.md
     python -m eval.study run --quick --data FOLDER     two worlds, four rows, two seeds: minutes
 
-The grid is eval/study/study.yaml. Without --data (README.md says what it has to hold) the worlds of facts alone are run.
+The grid is eval/study/study.yaml. README.md says what FOLDER has to hold; without it the worlds of facts alone are run.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def run(given: argparse.Namespace, plan: plans.Plan) -> int:
     if given.data is not None:
         texts.check(given.data, {world.new for world in plan.worlds if world.kind == "text"})
     given.output.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     lock = Lock(given.output / "lock", f"the study in {given.output}")
     tasks = grid.tasks_of(plan, given.output)
     wanted = list(plan.cells())
@@ -68,7 +70,8 @@ def run(given: argparse.Namespace, plan: plans.Plan) -> int:
         lock.release()
     for failure in failed:
         say(f"failed: {failure.name}: {failure.reason}")
-    say(f"{left - sum(failure.name.startswith('cells/') for failure in failed)} cells done, {len(failed)} tasks failed.")
+    lost = sum(failure.name.startswith("cells/") for failure in failed)
+    say(f"{left - lost} cells done, {lost} failed.")
     return int(bool(failed))
 
 

@@ -34,8 +34,8 @@ def _mixed(block: Block, _: Sequence[Block]) -> Lines:
     for measure, least in (("worst", 20.0), ("mean", 10.0)):
         mine, theirs = auto.mean(measure), reference.mean(measure)
         lower = 100 * (theirs - mine) / theirs if theirs > 0 else float("nan")
-        yield _said(lower >= least, block, f"{measure} {_n(mine)} against {_n(theirs)}: {lower:.0f} % lower, aim {least:.0f} %",
-                    against(auto, reference, measure))  # fmt: skip
+        what = f"{measure} {_n(mine)} against {_n(theirs)}: {lower:.0f} % lower, aim {least:.0f} %"
+        yield _said(lower >= least, block, what, against(auto, reference, measure))
     new = against(auto, reference, "new")
     yield _said(new is not None and new.mean >= -NEW_WITHIN, block, f"new, aim −{NEW_WITHIN:.0f} or better", new)
 
@@ -63,7 +63,7 @@ def _quiz(block: Block, _: Sequence[Block]) -> Lines:
             line = block.lines[name]
             extra = 100 * (block.compute(line) / block.compute(auto) - 1)
             kept = 100 * (auto.mean("mean") - line.mean("mean")) / whole if whole > 0 else float("nan")
-            what = f"{name}: {_n(extra)} % more compute than auto, {kept:.0f} % of the quiz's gain of {_n(whole)} in the mean"
+            what = f"{name}: {_n(extra)} % more compute than auto, {kept:.0f} % of the quiz's gain in the mean"
             yield _said(extra < 10 and kept > 50, block, what, None)
 
 

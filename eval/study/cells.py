@@ -73,7 +73,8 @@ def _steps(cell: Cell, output: Path) -> int:
         return cell.world.steps
     other, own = (json.loads((output / place).read_text(encoding="utf-8")) for place in cell.after)
     before = FORWARD[cell.tuning] * own["forward_only_tokens"]
-    return round((cost(other, cell.tuning) - before) / own["tokens_trained"] * own["steps"])
+    steps: float = (cost(other, cell.tuning) - before) / own["tokens_trained"] * own["steps"]
+    return round(steps)
 
 
 def _updated(cell: Cell, made: worlds.Made, scratch: Path, steps: int) -> dict[str, Any]:

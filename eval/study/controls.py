@@ -1,7 +1,7 @@
 """What is spoiled on purpose: a schedule that does as well without what it knows has not used it.
 
-    shuffled-quality    what was lost since the reference is dealt out anew among the examples of one draw, old among
-                        old and new among new, and among those of one quiz: the same amounts, of others
+shuffled-quality    what was lost since the reference is dealt out anew among the examples of one draw, old among
+old and new among new, and among those of one quiz: the same amounts, of others
 """
 
 from __future__ import annotations

@@ -119,7 +119,10 @@ def against(line: Line, reference: Line, measure: str) -> Against | None:
     sign = -1 if measure in _WORSE else 1
     pairs = zip(line.values(measure, seeds), reference.values(measure, seeds), strict=True)
     found = [sign * (mine - theirs) for mine, theirs in pairs]
-    return Against(fmean(found), *student(found), len(found)) if found else None
+    if not found:
+        return None
+    low, high = student(found)
+    return Against(fmean(found), low, high, len(found))
 
 
 @dataclass(frozen=True)
@@ -169,5 +172,3 @@ def blocks(plan: Plan, output: Path) -> list[Block]:
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and standard deviation."""
     return fmean(values), stdev(values) if len(values) > 1 else None
-
-

@@ -1,6 +1,6 @@
 """The grid as study.yaml has it: worlds, rows, tunings and seeds, and the cells that they make.
 
-    cell    (world, tuning, row, seed): one update, and what it kept and learned
+cell    (world, tuning, row, seed): one update, and what it kept and learned
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.evaluation.entries import ENTRIES

@@ -1,7 +1,7 @@
 """Real text from copies of public texts in a folder: what a base is taught, what of it is replayed, and what is new.
 
-    taught    all stories that there are, and some 5,000 pieces of each other old source; about two passes
-    old       of the taught some 1,000 pieces of TinyStories, 600 of the Factbook of 2021, 300 of PEPs of 2021 and 100 of
+    taught    all stories that there are, and 5,000 pieces of each other old source; about two passes
+    old       of that some 1,000 pieces of TinyStories, 600 of the Factbook of 2021, 300 of PEPs of 2021 and 100 of
               Shakespeare: a sample, so that to have forgotten is not to have lost what was learned by heart
     new       about 1,920 pieces: Wikipedia of 2017, the Factbook of 2024, or GSM8K
 

@@ -4,9 +4,10 @@
     text     a mixture of real texts (`texts`); the base has been taught much more of the same sources, by full training
              in about two passes, from stories260K on or from nothing
 
-WORLD.json holds the update's recipe, what is asked, and for each thing asked its split, its group and the base's value.
-A group of old is a source; of new, what is told of the changed and of the added. Groups are the true ones, whatever the
-update is told of decks. `gap` is the base's NLL of held-out text less that of replayed text: how much it knows by heart.
+world.json holds the update's recipe, what is asked, and of each thing asked its split, its group and the base's value.
+A group of old is a source; of new, what is told of the changed and of the added. Groups are the true ones, whatever
+the update is told of decks. `gap` is the base's NLL of held-out text less that of replayed text: how much it knows by
+heart.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,9 @@ def _learned(start: Path, folder: Path, steps: int, rate: float) -> None:
     """Full training on what is taught, and the result as a folder that any recipe can name."""
     recipe = load_recipe({
         "model": {"base": str(start), "tuning": "full", "dtype": "float32", "gradient_checkpointing": False},
-        "data": {"old": None, "new": str(folder / "taught.jsonl"), "max_length": texts.LENGTH, "holdout": texts.HOLDOUT},
+        "data": {
+            "old": None, "new": str(folder / "taught.jsonl"), "max_length": texts.LENGTH, "holdout": texts.HOLDOUT,
+        },
         "review": {"scheduler": "uniform", "order": "epoch"},
         "training": {
             "steps": steps, "batch_size": BASE_BATCH, "micro_batch_tokens": 4096, "learning_rate": rate,
@@ -230,7 +233,9 @@ def _recipe(
 ) -> dict[str, Any]:
     """An update; a cell adds its tuning, its learning rate and its row."""
     return {
-        "model": {"base": str(base), "tuning": "full", "lora": lora, "dtype": "float32", "gradient_checkpointing": False},
+        "model": {
+            "base": str(base), "tuning": "full", "lora": lora, "dtype": "float32", "gradient_checkpointing": False,
+        },
         "data": {
             "old": str((folder / "old.jsonl").resolve()), "new": str((folder / "new.jsonl").resolve()),
             "source_column": None if world.sources == "none" else "deck",
@@ -264,22 +269,24 @@ def _known(
         given = recipe.as_dict()
         given["data"]["source_column"] = "source"
         true = load_recipe(given)
-        found = suites.ask(suites.Model(_with(target, true), "float32"), suites.parse([suite]), options, folder / "true")
-        truth = {record["key"]: record["source"] for record in found[0].records}
-        gap = _gap(true, model, found[0].records)
+        again = suites.Model(replace(target, recipe=true), "float32")
+        found = suites.ask(again, suites.parse([suite]), options, folder / "true")[0].records
+        truth = {record["key"]: record["source"] for record in found}
+        gap = _gap(true, model, found)
         shutil.rmtree(folder / "true")
     lacking = [record["key"] for record in mine if record["key"] not in truth]
     if lacking:
         raise StateError(f"{len(lacking)} of {len(mine)} pieces of {folder} are of no known source.")
     asked = {
-        r["key"]: {"split": r["split"], "group": truth[r["key"]] or r["split"], "weight": r["weight"], "base": r["value"]}
+        r["key"]: {
+            "split": r["split"],
+            "group": truth[r["key"]] or r["split"],
+            "weight": r["weight"],
+            "base": r["value"],
+        }
         for r in mine
     }
     return asked, gap
-
-
-def _with(target: Target, recipe: Recipe) -> Target:
-    return Target(target.label, target.base, None, None, target.folder, recipe)
 
 
 def _gap(recipe: Recipe, model: suites.Model, held_out: list[dict[str, Any]]) -> dict[str, float]:

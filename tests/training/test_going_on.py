@@ -104,7 +104,7 @@ def test_decks_that_appear_are_a_change(world, tmp_path):  # noqa: F811
     assert "deck" not in ReviewState.open(tmp_path / "run" / FINAL / "srt_state").columns
     shutil.rmtree(tmp_path / "run" / FINAL)
     two_sources(world)
-    with pytest.raises(OptionError, match=r"the decks is .* \(other sources, or other clusters\)"):
+    with pytest.raises(OptionError, match=r"the division into decks is .* \(other sources, or other clusters\)"):
         train(recipe(world, tmp_path / "run", *asked), resume=True)
 
 

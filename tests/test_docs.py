@@ -82,13 +82,13 @@ def test_the_readme_update_runs_as_it_is_printed(tmp_path):
 
 
 def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
-    """One document after the other, in one folder: a comparison that is whole, the pages that are spoken of, a merge."""
+    """One document after the other, in one folder: a comparison that is whole, the pages that are told of, and more."""
     blocks = [
         block
-        for name in ("compare", "report", "inspect", "merge")
+        for name in ("compare", "report", "inspect", "merge", "next")
         for block in re.findall(r"```bash\n(.*?)```", (ROOT / f"docs/{name}.md").read_text(), re.DOTALL)
     ]
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\n'
     surroundings = {**os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -115,6 +115,10 @@ def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
     ):
         assert told in done.stdout, told
     assert json.loads((tmp_path / "runs/merged/merge.json").read_text())["dtype"] == "float32"
+    assert [json.loads((tmp_path / f"runs/week-{n}/history/history.json").read_text())["updates"] for n in (2, 3)] == [
+        1,
+        2,
+    ]
 
 
 def test_each_table_of_the_documents_names_what_is_there():

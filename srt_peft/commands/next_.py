@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srt_peft.commands.command import OVERRIDES, Arguments, Command, say
+from srt_peft.commands.merge import told
 from srt_peft.commands.train import carried_out, check_suites
 from srt_peft.errors import OptionError
 
@@ -27,7 +28,7 @@ def _next(args: Arguments) -> int | None:
     from srt_peft.lifecycle.following import follow
 
     out = None if args.out is None else Path(args.out)
-    recipe, made = follow(Path(args.run), args.new, out=out, old=args.old, overrides=args.overrides)
+    recipe, made = follow(Path(args.run), args.new, out=out, old=args.old, overrides=args.overrides, merge=_merged)
     check_suites(recipe)
     say("\n".join(_told(made)), file=sys.stderr)
     if args.prepare:
@@ -36,16 +37,28 @@ def _next(args: Arguments) -> int | None:
     return carried_out(recipe)
 
 
+def _merged(checkpoint: Path, out: Path) -> None:
+    from srt_peft.evaluation.perplexity import score
+    from srt_peft.lifecycle.merge import Merged, merge
+    from srt_peft.lifecycle.which import checkpoint_of
+
+    def keep(merged: Merged) -> bool:
+        say(told(merged), file=sys.stderr)
+        return True
+
+    merge(checkpoint_of(checkpoint, "next"), score=score, keep=keep, out=out, dtype=None)
+
+
 def _told(made: Made) -> list[str]:
     begins = f"Update {made.updates + 1} begins at step {made.step:,}"
-    told = [f"{begins}: {made.kept:,} examples of the updates before are old now, each with its review state."]
+    lines = [f"{begins}: {made.kept:,} examples of the updates before are old now, each with its review state."]
     if made.let_go:
-        told.append(f"{made.let_go:,} more are let go, as next.keep says; they are not new when they return.")
+        lines.append(f"{made.let_go:,} more are let go, as next.keep says; they are not new when they return.")
     if made.fresh:
-        told.append(f"{made.fresh:,} old examples are here for the first time.")
+        lines.append(f"{made.fresh:,} old examples are here for the first time.")
     if made.lost:
-        told.append(f"{made.lost:,} examples of the review state are in none of the texts, and left out.")
-    return told
+        lines.append(f"{made.lost:,} examples of the review state are in none of the texts, and left out.")
+    return lines
 
 
 COMMAND = Command(

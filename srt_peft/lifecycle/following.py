@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, r
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import _SHAPE, dump, load_recipe
 from srt_peft.training.schedule import steps_of
+
+BASE = "base"
+"""In a run's folder: what it begins from, where the adapter of the update before was merged into its base."""
+Merge = Callable[[Path, Path], None]
+"""From a checkpoint to a folder for the whole model."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +136,28 @@ def _records(run: Ended, past: History | None, step: int) -> Any:
 
 
 def follow(
-    run: Path, new: Sequence[str], *, out: Path | None = None, old: Sequence[str] = (), overrides: Sequence[str] = ()
+    run: Path,
+    new: Sequence[str],
+    *,
+    out: Path | None = None,
+    old: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    merge: Merge | None = None,
 ) -> tuple[Recipe, Made]:
-    """Write the folder of the next update, ready to be trained: its history and its recipe."""
+    """Write the folder of the next update, ready to be trained: its history, its recipe, and a base that is merged."""
     last = ended(run)
     out = out or _next_name(run)
     _check_free(out)
     recipe = load_recipe(_given(last, list(new), out), overrides)
-    recipe = _onto(last, recipe)
+    recipe = _onto(last, recipe, out)
     texts.check_there(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, old=())))
     horizon = recipe.next.horizon or last.steps
     out.mkdir(parents=True, exist_ok=True)
     made = make(left_by(last, old), out / FOLDER, keep=recipe.next.keep, horizon=horizon)
+    if recipe.next.adapter == "merge":
+        assert merge is not None, "whoever offers to merge knows how"
+        shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped
+        merge(last.checkpoint, out / BASE)
     replace(out / RECIPE, dump(recipe))
     return recipe, made
 
@@ -155,7 +171,7 @@ def _next_name(run: Path) -> Path:
 
 def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
-    known = {FOLDER, RECIPE, f".{RECIPE}.new"}
+    known = {FOLDER, RECIPE, BASE, f".{RECIPE}.new", f".{BASE}.part"}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:
@@ -171,7 +187,7 @@ def _given(last: Ended, new: list[str], out: Path) -> dict[str, Any]:
     return {**given, "data": {**given["data"], **data}, "output": str(out)}
 
 
-def _onto(last: Ended, recipe: Recipe) -> Recipe:
+def _onto(last: Ended, recipe: Recipe, out: Path) -> Recipe:
     """The same with the model that the next update begins from, by `next.adapter`."""
     base, how = recipe.model.base, recipe.next.adapter
     full = recipe.model.tuning == "full"
@@ -191,6 +207,9 @@ def _onto(last: Ended, recipe: Recipe) -> Recipe:
             fault = f"next.adapter = {how!r} with model.tuning = 'full': expected 'continue', as there is no adapter"
             raise OptionError("next", [fault])
         return load_recipe({**given, "model": {**given["model"], "base": str(last.checkpoint), "revision": None}})
+    if how == "merge":
+        merged = {"base": str(out / BASE), "revision": None, "adapter": None, "stack": False}
+        return load_recipe({**given, "model": {**given["model"], **merged}})
     shape = given["model"]["lora"]
     if how == "continue":  # an adapter keeps its shape, which load_recipe reads
         shape = {key: value for key, value in shape.items() if key not in _SHAPE}

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from srt_peft.data import history as past
 from srt_peft.data.corpus import Corpus
 from srt_peft.data.pool import key_of
 from srt_peft.errors import LockedError, OptionError
@@ -58,10 +59,12 @@ class Look:
     corpus: Corpus | None
 
     @property
-    def log(self) -> Path | None:
-        """The review log, where it still lies beside."""
-        path = None if self.home is None else self.home / REVIEW / "log"
-        return path if path is not None and path.is_file() else None
+    def logs(self) -> list[Path]:
+        """The review log, where it still lies beside, and before it that of earlier updates."""
+        if self.home is None or not (self.home / REVIEW / "log").is_file():
+            return []
+        before = self.home / past.FOLDER / past.LOG
+        return [*([before] if before.is_file() else []), self.home / REVIEW / "log"]
 
     @property
     def options(self) -> Options:
@@ -99,9 +102,10 @@ def _made(name: str, where: Path, home: Path | None, recipe: Recipe) -> Look:
     bare = Look(name, where, home, state, step, recipe, None, corpus_of(home))
     if bare.corpus is not None and not np.array_equal(bare.corpus.identity, state.columns.get("identity", 0)):
         bare = Look(name, where, home, state, step, recipe, None, None)  # the links lead to other texts by now
-    if bare.log is None:
+    if not bare.logs:
         return bare
-    return Look(name, where, home, state, step, recipe, read_journal(bare.log, state.n, before=step), bare.corpus)
+    journal = read_journal(*bare.logs, examples=state.n, before=step)
+    return Look(name, where, home, state, step, recipe, journal, bare.corpus)
 
 
 def running(run: Path) -> bool:
@@ -286,17 +290,16 @@ def history(seen: Look, i: int) -> dict[str, Any]:
 
 
 def _reviews(seen: Look, i: int) -> Iterator[dict[str, Any]]:
-    if seen.log is None:
-        return
-    with ReviewLog(seen.log) as log:
-        for part in log.parts():
-            for record in part[(part["id"] == i) & (part["step"] < seen.step)]:
-                yield {
-                    "step": int(record["step"]),
-                    "nll": _number(record["signal"]),
-                    "quality": int(record["quality"]),
-                    "trained": not record["untrained"],
-                }
+    for path in seen.logs:
+        with ReviewLog(path) as log:
+            for part in log.parts():
+                for record in part[(part["id"] == i) & (part["step"] < seen.step)]:
+                    yield {
+                        "step": int(record["step"]),
+                        "nll": _number(record["signal"]),
+                        "quality": int(record["quality"]),
+                        "trained": not record["untrained"],
+                    }
 
 
 def _replayed(seen: Look, qualities: list[int]) -> list[tuple[int, int, int] | None]:

@@ -157,7 +157,7 @@ def _journal(path: Path, examples: int, course: Course | None, notes: list[str])
                 if gone := int(np.count_nonzero(~logged)):
                     told = f"The review log lacks {gone:,} of {logged.size:,} steps: its pictures show the others."
                     notes.append(f"{told} One that was set aside as damaged lies beside it, as log.damaged-STEP.")
-        return read_journal(path, examples)
+        return read_journal(path, examples=examples)
     except DamagedError as error:
         raise DamagedError(f"{error} Move it elsewhere, and the page is drawn without it.") from None
 

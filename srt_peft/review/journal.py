@@ -6,6 +6,7 @@ parts before it is a few numbers for each example: when it was last reviewed, an
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,33 +90,25 @@ class Journal:
         return total
 
 
-def read_journal(path: Path, examples: int, *, before: int | None = None, most: int = 1 << 20) -> Journal | None:
+def read_journal(*paths: Path, examples: int, before: int | None = None, most: int = 1 << 20) -> Journal | None:
     """The log of a run over so many examples, `most` reviews at a time, or None where nothing was reviewed yet.
 
-    `before` leaves out the reviews of that step and of later ones, which a state of that step does not have.
+    Of several logs each goes on where the one before ended. `before` leaves out the reviews of that step and of later
+    ones, which a state of that step does not have.
     """
-    with ReviewLog(path) as log:
-        if not len(log):
+    with ExitStack() as stack:
+        logs = [log for log in (stack.enter_context(ReviewLog(path)) for path in paths) if len(log)]
+        if not logs:
             return None
-        ends = [int(next(log.parts(at))["step"][0]) for at in (0, len(log) - 1)]
+        first, last = (int(next(log.parts(at))["step"][0]) for log, at in ((logs[0], 0), (logs[-1], len(logs[-1]) - 1)))
         if before is not None:
-            ends[1] = min(ends[1], before - 1)
-        if ends[1] < ends[0]:
+            last = min(last, before - 1)
+        if last < first:
             return None
-        pass_ = _Pass(Windows(*ends), examples)
-        for part in log.parts(most=most):
-            drawn = part[part["id"] != NOBODY]
-            if drawn.size and (
-                drawn["id"].max() >= examples
-                or drawn["id"].min() < 0
-                or drawn["quality"].max() > 5
-                or drawn["pool"].max() > 1
-                or pass_.windows.of(drawn["step"][[0, -1]]).min() < 0
-            ):
-                raise DamagedError(f"{path} is no log of this run: it has reviews that none of its examples can have.")
-            drawn = drawn[drawn["step"] <= pass_.windows.last]  # what a running run has added meanwhile can wait
-            if drawn.size:
-                pass_.take(drawn)
+        pass_ = _Pass(Windows(first, last), examples)
+        for log in logs:
+            for part in log.parts(most=most):
+                pass_.enter(part, log.path)
         return pass_.result()
 
 
@@ -132,6 +125,21 @@ class _Pass:
         self.before = np.full(examples, np.nan, dtype=np.float32)
         self.lapses = np.zeros(examples, dtype=np.int32)
         self.untrained = 0
+
+    def enter(self, part: NDArray[Any], path: Path) -> None:
+        """Add a part of the log, once its reviews can be those of these examples."""
+        drawn = part[part["id"] != NOBODY]
+        if drawn.size and (
+            drawn["id"].max() >= self.seen.size
+            or drawn["id"].min() < 0
+            or drawn["quality"].max() > 5
+            or drawn["pool"].max() > 1
+            or self.windows.of(drawn["step"][[0, -1]]).min() < 0
+        ):
+            raise DamagedError(f"{path} is no log of this run: it has reviews that none of its examples can have.")
+        drawn = drawn[drawn["step"] <= self.windows.last]  # what a running run has added meanwhile can wait
+        if drawn.size:
+            self.take(drawn)
 
     def take(self, part: NDArray[Any]) -> None:
         """Add a part of the log, whose steps follow those of the parts before."""

@@ -93,11 +93,13 @@ def _before(scheduler: Scheduler, recipe: Recipe, pools: Pools, signals: NDArray
     if not options.refers or options.reference != "base" or not there.size:
         return []
     most, sample = options.quiz_tokens, recipe.review.reference_sample
+    there = there[np.isnan(scheduler.state.columns["reference"][there])]  # others were scored in an earlier update
     scheduler.prime(old, signals[old], prefix=None if most is None else signals[old])
     sizes = np.bincount(pools.deck[there], minlength=len(pools.decks))
     taken = there.size if sample is None else int(np.minimum(sizes, sample).sum())
-    share = taken / there.size  # who is in a sample is not known here
-    return [_pass("reference", taken, round(share * reference_tokens(pools.lengths[there], most)))]
+    share = taken / max(there.size, 1)  # who is in a sample is not known here
+    tokens = round(share * reference_tokens(pools.lengths[there], most))
+    return [_pass("reference", taken, tokens)] if taken else []
 
 
 def _pass(name: str, examples: int, tokens: int) -> Line:

@@ -3,19 +3,24 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import transformers
 
 from srt_peft import OptionError, ReviewState
 from srt_peft.data import Pool
 from srt_peft.data.history import open_history
+from srt_peft.lifecycle import inspect
 from srt_peft.lifecycle.following import follow
 from srt_peft.review import ReviewLog
 from srt_peft.training import checkpoint
 from srt_peft.training.loop import train
+from srt_peft.training.recipe import load_recipe
 from tests.data.helpers import prose
-from tests.lifecycle.naive import check, replay
+from tests.lifecycle.naive import Known, check, replay
 from tests.training.test_loop import metrics, recipe, world  # noqa: F401 - a fixture
 
 STEPS = 4
@@ -83,6 +88,7 @@ def test_ten_updates_in_a_row_are_what_a_naive_replay_of_their_logs_says(world, 
         assert set(texts[: len(corpus)]) == set(corpus), "what was there before is old"
         reviewed += replay(known, run, texts, STEPS * (number - 1))
         check(known, last(run), texts)
+        inspected(run, known, texts)
         corpus = [*corpus, *fresh]
         state = ReviewState.open(last(run) / "srt_state")
         assert state.step == STEPS * number
@@ -99,6 +105,33 @@ def test_ten_updates_in_a_row_are_what_a_naive_replay_of_their_logs_says(world, 
     for i, text in enumerate(texts):
         mine = records[records["id"] == i]
         assert list(zip(mine["step"], mine["quality"], strict=True)) == (known[text].reviews if text in known else [])
+
+
+def inspected(run, known, texts):
+    """`srt-peft inspect` agrees: the figures, and an example's whole history over all updates."""
+    seen = inspect.look(run)
+    figures = inspect.facts(seen)
+    seen_before = [known.get(text, Known()) for text in texts]
+    assert sum(pool["never_seen"] for pool in figures["pools"].values()) == sum(not one.visits for one in seen_before)
+    assert sum(pool["reviews"] for pool in figures["pools"].values()) == sum(one.visits for one in seen_before)
+    for i in (0, len(texts) // 2, len(texts) - 1):
+        told = inspect.history(seen, i)
+        assert told["whole"]
+        assert [(one["step"], one["quality"]) for one in told["reviews"]] == seen_before[i].reviews
+
+
+def test_it_is_merged_first_where_the_recipe_says_so(first, tmp_path):
+    """From the command line: the next update has a base of its own, and a fresh adapter; called twice, it is done twice."""
+    out, new = tmp_path / "merged", lines(tmp_path / "w2.jsonl", week(2))
+    call = [sys.executable, "-m", "srt_peft", "next", str(first), "--new", new, "--out", str(out), "next.adapter=merge"]
+    for more in (["--prepare"], []):
+        done = subprocess.run([*call, *more], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "Update 2 begins at step 4: 42 examples of the updates before are old now" in done.stderr
+    asked = load_recipe(out / "recipe.yaml")
+    assert (asked.model.base, asked.model.adapter) == (str(out / "base"), None)
+    transformers.AutoModelForCausalLM.from_pretrained(out / "base")
+    assert checkpoint.step_of(last(out)) == 2 * STEPS
 
 
 def test_a_resumed_update_is_the_one_that_was_not_stopped(first, tmp_path):

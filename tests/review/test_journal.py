@@ -28,7 +28,7 @@ def log(tmp_path):
 @pytest.mark.parametrize("most", [1 << 20, 97, 1])
 def test_one_pass_finds_what_a_slow_look_finds(log, most):
     """However the log is cut into parts, in the middle of a step, too."""
-    found = read_journal(log, EXAMPLES, most=most)
+    found = read_journal(log, examples=EXAMPLES, most=most)
     width = -(-STEPS // MOST_WINDOWS)
     assert (found.windows.width, found.windows.count) == (width, STEPS // width)
     quality, first, lapses = np.zeros_like(found.quality), np.zeros_like(found.first), np.zeros(EXAMPLES, int)
@@ -67,14 +67,14 @@ def test_one_pass_finds_what_a_slow_look_finds(log, most):
 
 def test_an_empty_log_says_nothing(tmp_path):
     ReviewLog(tmp_path / "log", "a").close()
-    assert read_journal(tmp_path / "log", 5) is None
+    assert read_journal(tmp_path / "log", examples=5) is None
 
 
 def test_steps_without_a_draw_are_steps(tmp_path):
     with ReviewLog(tmp_path / "log", "a") as log:
         for step in range(4):
             log.append(step, [], [], [], 2)
-    found = read_journal(tmp_path / "log", 3)
+    found = read_journal(tmp_path / "log", examples=3)
     assert found.windows.count == 4
     assert found.quality.sum() == 0
     assert np.isnan(found.nll).all()
@@ -83,7 +83,7 @@ def test_steps_without_a_draw_are_steps(tmp_path):
 def test_another_runs_log_is_refused(log):
     """Its ids are beyond the examples that there are."""
     with pytest.raises(DamagedError, match="is no log of this run"):
-        read_journal(log, EXAMPLES - 10)
+        read_journal(log, examples=EXAMPLES - 10)
 
 
 @pytest.mark.parametrize("last", [0, 238, 239, 240, 241, 99_999, 10**9])

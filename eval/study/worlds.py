@@ -253,7 +253,7 @@ def _recipe(
 
 def rate_of(world: World, tuning: str) -> float:
     """The learning rate of an update."""
-    return (RATES if world.kind == "facts" else TEXT_RATES)[tuning]
+    return float(world.rates.get(tuning) or (RATES if world.kind == "facts" else TEXT_RATES)[tuning])
 
 
 def _known(

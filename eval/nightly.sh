@@ -6,5 +6,5 @@ cd "$(dirname "$0")/.."
 .venv/bin/python eval/speed/scheduler.py
 .venv/bin/python eval/speed/overhead.py
 .venv/bin/python eval/speed/loss_head.py
-.venv/bin/python -m eval.binding world --output "$(mktemp -d)/binding"
+.venv/bin/python -m eval.study run --quick --output "$(mktemp -d)/study"
 .venv/bin/python -m eval.paper all --scale demo --output "$(mktemp -d)/paper"

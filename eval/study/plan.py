@@ -67,6 +67,8 @@ class World:
     people: int = 0
     added: int = 0
     changed: int = 0
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Learning rates by tuning, where they are not those of its kind."""
     new: str = "wikipedia"
     old: Mapping[str, int] = field(default_factory=lambda: dict(MIXTURE))
     pieces: int = 1920
@@ -91,7 +93,7 @@ class Cell:
     @property
     def asked(self) -> dict[str, Any]:
         """All that its result depends on, as JSON has it: one of anything else is none of this cell's."""
-        world = asdict(self.world) | {"rows": None, "old": dict(self.world.old)}
+        world = asdict(self.world) | {"rows": None, "old": dict(self.world.old), "rates": dict(self.world.rates)}
         row = asdict(self.row) | {"kinds": None, "overrides": list(self.row.overrides)}
         return {"world": world, "tuning": self.tuning, "row": row, "seed": self.seed}
 

@@ -12,7 +12,6 @@ heart.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -253,7 +252,7 @@ def _recipe(
 
 def rate_of(world: World, tuning: str) -> float:
     """The learning rate of an update."""
-    return (RATES if world.kind == "facts" else TEXT_RATES)[tuning]
+    return float(world.rates.get(tuning) or (RATES if world.kind == "facts" else TEXT_RATES)[tuning])
 
 
 def _known(
@@ -296,8 +295,7 @@ def _gap(recipe: Recipe, model: suites.Model, held_out: list[dict[str, Any]]) ->
 
     loaded, tokenizer = model.loaded
     corpus, _ = corpora(recipe, tokenizer)
-    with contextlib.redirect_stderr(None):
-        replayed = list(perplexity.score(loaded, tokenizer, {"old": corpus.old}, budget=suites.BUDGET))
+    replayed = list(perplexity.score(loaded, tokenizer, {"old": corpus.old}, budget=suites.BUDGET))
     names = dict.fromkeys(str(record["source"]) for record in replayed)
     return {
         name: _mean([r for r in held_out if r["split"] == "old" and r["source"] == name])

@@ -121,7 +121,7 @@ def inspected(run, known, texts):
 
 
 def test_it_is_merged_first_where_the_recipe_says_so(first, tmp_path):
-    """From the command line: the next update has a base of its own, and a new adapter; called twice, it is done again."""
+    """From the command line: the next update has a base of its own, and a new adapter; called twice, it is made anew."""
     out, new = tmp_path / "merged", lines(tmp_path / "w2.jsonl", week(2))
     call = [sys.executable, "-m", "srt_peft", "next", str(first), "--new", new, "--out", str(out), "next.adapter=merge"]
     for more in (["--prepare"], []):

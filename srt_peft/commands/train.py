@@ -22,11 +22,13 @@ def _train(args: Arguments) -> int | None:
     from srt_peft.training.recipe import load_recipe
 
     check_is_here(args.recipe)
+    own: list[str] = []
     if args.resume and args.output is None and not any(word.startswith("output=") for word in args.overrides):
         args.output = _own_folder(Path(args.recipe))
-    output = [] if args.output is None else [f"output='{args.output.replace(chr(39), 2 * chr(39))}'"]
+        own = _history_of(args.output)
+    output = [] if args.output is None else [f"output={_quoted(args.output)}"]
     try:
-        recipe = load_recipe(args.recipe, [*args.overrides, *output])
+        recipe = load_recipe(args.recipe, [*own, *args.overrides, *output])
         check_suites(recipe)
     except OptionError as error:
         if int(os.environ.get("RANK", "0")) == 0:
@@ -60,6 +62,16 @@ def _own_folder(recipe: Path) -> str | None:
     """The run whose resolved recipe this is: it may have been moved since."""
     whole = recipe.name == "recipe.yaml" and any(recipe.parent.glob("checkpoints/step-*/MANIFEST.json"))
     return str(recipe.parent) if whole else None
+
+
+def _history_of(run: str | None) -> list[str]:
+    """What earlier updates left to a run, where it lies in its folder, wherever that was moved to: as an override."""
+    place = None if run is None else Path(run) / "history"
+    return [f"data.old={_quoted(str(place))}"] if place is not None and place.is_dir() else []
+
+
+def _quoted(text: str) -> str:
+    return f"'{text.replace(chr(39), 2 * chr(39))}'"
 
 
 COMMAND = Command(

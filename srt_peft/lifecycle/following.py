@@ -64,7 +64,7 @@ def ended(run: Path) -> Ended:
         )
     saved = json.loads((newest / "trainer" / "trainer.json").read_text())
     resolved = load_recipe(saved["recipe"])
-    past = texts.past_of(resolved)
+    past = _past(run)
     first, n_new = 0 if past is None else past.step, ReviewState.open(newest / "srt_state").n_new
     done, steps = saved["step"] - first, steps_of(resolved, n_new)
     if done < steps:
@@ -75,6 +75,11 @@ def ended(run: Path) -> Ended:
         raise OptionError("next", [fault])
     asked = load_recipe(saved.get("asked", saved["recipe"]))
     return Ended(run, newest, asked, saved["identity"], steps)
+
+
+def _past(run: Path) -> History | None:
+    """What earlier updates had left to this one: it lies in its folder, wherever that was moved to."""
+    return history.open_history(run / FOLDER) if (run / FOLDER).is_dir() else None
 
 
 def left_by(run: Ended, old: Sequence[str]) -> Left:
@@ -91,7 +96,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
     if old:
         given = load_recipe({**run.recipe.as_dict(), "data": {**run.recipe.as_dict()["data"], "old": list(old)}})
         more = [texts.tokenised(given, given.data.old, load_tokenizer(given.model.base, given.model.revision))]
-    past = texts.past_of(run.recipe)
+    past = _past(run.folder)
     said = (run.folder / supersedes.FILE).read_bytes() if (run.folder / supersedes.FILE).is_file() else b""
     state = ReviewState.open(run.checkpoint / "srt_state")
     train = [pool[0] for pool in (*pools.values(), *more)]

@@ -121,7 +121,7 @@ def inspected(run, known, texts):
 
 
 def test_it_is_merged_first_where_the_recipe_says_so(first, tmp_path):
-    """From the command line: the next update has a base of its own, and a new adapter; called twice, it is made anew."""
+    """From the command line: the next update has a base of its own, and a new adapter; called again, it is redone."""
     out, new = tmp_path / "merged", lines(tmp_path / "w2.jsonl", week(2))
     call = [sys.executable, "-m", "srt_peft", "next", str(first), "--new", new, "--out", str(out), "next.adapter=merge"]
     for more in (["--prepare"], []):
@@ -148,6 +148,24 @@ def test_a_resumed_update_is_the_one_that_was_not_stopped(first, tmp_path):
         found.append([(last(tmp_path / name) / part).read_bytes() for part in
                       ("adapter_model.safetensors", "srt_state/columns-0.safetensors")])  # fmt: skip
     assert found[0] == found[1]
+
+
+def test_a_run_that_was_moved_goes_on_with_its_history(first, tmp_path):
+    """Resumed where it lies now, and followed: what was let go is still known."""
+    new = lines(tmp_path / "w2.jsonl", week(2))
+    asked, _ = follow(first, [new], out=tmp_path / "before", overrides=["next.keep=10"])
+    assert train(asked) == 0
+    shutil.rmtree(last(tmp_path / "before"))
+    (tmp_path / "before").rename(tmp_path / "moved")
+    call = [sys.executable, "-m", "srt_peft", "train", str(tmp_path / "moved/recipe.yaml"), "--resume"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, made = follow(tmp_path / "moved", [lines(tmp_path / "w3.jsonl", [*week(3), *week(1)])], out=tmp_path / "next")
+    assert (made.updates, made.kept) == (2, 10)
+    past = open_history(tmp_path / "next/history")
+    assert len(past.let_go) == 32 + 12
+    with ReviewLog(past.folder / "log") as log:
+        assert log.records()["step"].min() < STEPS
 
 
 def test_the_adapter_goes_on(first, tmp_path):

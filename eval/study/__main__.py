@@ -75,7 +75,7 @@ def run(given: argparse.Namespace, plan: plans.Plan) -> int:
     return int(bool(failed))
 
 
-SECONDS = 12.0
+SECONDS = 20.0
 """Of a cell on one core, where none has been run."""
 
 

@@ -184,9 +184,9 @@ def _work(pipe: Connection, data: Path | None, output: Path, parent: int) -> Non
     while True:
         try:
             task: Task = pipe.recv()
-        except EOFError:
+            pipe.send(_reason(task, data, output))
+        except (EOFError, BrokenPipeError):  # nobody is there to tell
             return
-        pipe.send(_reason(task, data, output))
 
 
 def _die_with(parent: int) -> None:

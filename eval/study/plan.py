@@ -62,8 +62,6 @@ class World:
     bases: int = 1
     """How many worlds and bases the seeds share: seed s has that of s modulo as many."""
     rows: tuple[str, ...] = ()
-    tuning: tuple[str, ...] = ()
-    """In place of the grid's."""
     taught: int = 0
     """Steps of a base of facts; the most steps of one of text, 0 for two passes."""
     people: int = 0
@@ -95,7 +93,7 @@ class Cell:
     @property
     def asked(self) -> dict[str, Any]:
         """All that its result depends on, as JSON has it: one of anything else is none of this cell's."""
-        world = asdict(self.world) | {"rows": None, "tuning": None, "old": dict(self.world.old), "rates": dict(self.world.rates)}
+        world = asdict(self.world) | {"rows": None, "old": dict(self.world.old), "rates": dict(self.world.rates)}
         row = asdict(self.row) | {"kinds": None, "overrides": list(self.row.overrides)}
         return {"world": world, "tuning": self.tuning, "row": row, "seed": self.seed}
 
@@ -127,7 +125,7 @@ class Plan:
         """Every cell: seed by seed, so that a study that was stopped has all rows of some seeds."""
         for seed in self.seeds:
             for world in self.worlds:
-                for tuning in world.tuning or self.tunings:
+                for tuning in self.tunings:
                     yield from (Cell(world, tuning, row, seed) for row in self.rows_of(world))
 
 

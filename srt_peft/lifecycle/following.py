@@ -32,6 +32,9 @@ from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import _SHAPE, dump, load_recipe
 from srt_peft.training.schedule import steps_of
 
+PUSHED = "pushed"
+"""In a run that goes on from the hub: the adapter or model that it began from."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -45,10 +48,10 @@ class Ended:
     steps: int
 
 
-def ended(run: Path) -> Ended:
-    """A finished run; or what is wrong with this one."""
+def ended(run: Path, what: str = "next") -> Ended:
+    """A finished run; or what is wrong with this one. `what` is the command that asks, for its errors."""
     if not (run / RECIPE).is_file():
-        raise OptionError("next", [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
+        raise OptionError(what, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
     check_idle(run)
     newest, faults = checkpoint.newest(run)
     if newest is None:
@@ -66,7 +69,7 @@ def ended(run: Path) -> Ended:
             f"RUN = {run} was stopped after {done} of {steps} steps: expected a finished update. Go on with "
             f"`srt-peft train {run / RECIPE} --resume`"
         )
-        raise OptionError("next", [fault])
+        raise OptionError(what, [fault])
     asked = load_recipe(saved.get("asked", saved["recipe"]))
     return Ended(run, newest, asked, saved["identity"], steps)
 
@@ -97,7 +100,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
         decks=_decks(run),
         pairs=[*supersedes.undumped(said), *(pair for pool, _ in more for pair in supersedes.stored(pool))],
         records=_records(run, past, state.step),
-        past=past,
+        updates=0 if past is None else past.update,
         **({} if past is None else {"let_go": past.let_go}),
     )
     own = np.concatenate([pool[0].identity for pool in pools.values()])
@@ -155,7 +158,7 @@ def _next_name(run: Path) -> Path:
 
 def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
-    known = {FOLDER, RECIPE, f".{RECIPE}.new"}
+    known = {FOLDER, PUSHED, RECIPE, f".{RECIPE}.new"}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:

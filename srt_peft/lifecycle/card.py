@@ -87,6 +87,8 @@ def metadata(facts: Facts, about: Mapping[str, Any]) -> str:
     results = [
         EvalResult(
             task_type="text-generation", dataset_type="text", dataset_name=f"{result.title}, {split}",
+            dataset_config=result.title,
+            dataset_split=split,
             metric_type=result.metric, metric_value=round(mean, 4), metric_name=f"{result.metric} ({split})",
         )
         for result in facts.results for split, mean, _ in result.scores

@@ -9,6 +9,7 @@ it was. So the history is the one that `next` makes where the update was trained
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ def follow(
     base = str(scratch) if given.model.tuning == "full" else given.model.base
     left = _left(f"hub:{repo}@{commit}", given, load_tokenizer(base, given.model.revision), about, known)
     made = make(left, out / FOLDER, keep=given.next.keep, horizon=given.next.horizon or about["steps"])
-    _put(scratch, out / PUSHED, about)
+    _put(scratch, out / PUSHED, about, given.model.base)
     identity = {"base": about["base"]["weights"]}
     last = Ended(Path(f"hub:{repo}"), out / PUSHED, given, identity, about["steps"])
     recipe = _onto(last, load_recipe(_given(last, list(new), out), overrides))
@@ -148,8 +149,11 @@ def _check_whole(repo: str, folder: Path, about: Mapping[str, Any]) -> None:
             )
 
 
-def _put(scratch: Path, folder: Path, about: Mapping[str, Any]) -> None:
-    """The adapter or the model into the run's folder, without the state: its history has that."""
+def _put(scratch: Path, folder: Path, about: Mapping[str, Any], base: str) -> None:
+    """The adapter or the model into the run's folder, without the state: its history has that.
+
+    The adapter is told what its base is called here, whose weights are known to be the right ones.
+    """
     staged = folder.with_name(f".{folder.name}.staged")
     for each in (staged, folder):
         shutil.rmtree(each, ignore_errors=True)
@@ -159,6 +163,10 @@ def _put(scratch: Path, folder: Path, about: Mapping[str, Any]) -> None:
         *(name for name in about["files"] if "/" not in name and Path(name).suffix in pushed.SAFE),
     ):
         shutil.copyfile(scratch / name, staged / name)
+    config = staged / "adapter_config.json"
+    if config.is_file():
+        said = json.loads(config.read_text(encoding="utf-8")) | {"base_model_name_or_path": base}
+        config.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     staged.rename(folder)
 
 
@@ -185,7 +193,8 @@ def _left(run: str, given: Recipe, tokenizer: Any, about: Mapping[str, Any], kno
         fault = f"--old has none of the {len(mine):,} examples that the state knows: expected the texts of {sources}"
         raise OptionError("next", [f"{fault}, with the columns that the recipe names"])
     ours, apart = ([_is_of(pool, rows) for pool in (train, held_out)] for rows in (mine, known.held_out))
-    trained = [_rows(train, ours[0] | ~apart[0]), _rows(held_out, ours[1])]
+    fresh = ~apart[0] & ~_is_of(train, known.let_go)
+    trained = [_rows(train, ours[0] | fresh), _rows(held_out, ours[1])]
     away = [_rows(held_out, ~ours[1]), _rows(train, apart[0] & ~ours[0])]
     trained = [_sourced(pool, known, about["sources"]) for pool in trained]
     return Left(**shared, state=known.state, train=trained, held_out=away, let_go=known.let_go)

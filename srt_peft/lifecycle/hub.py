@@ -210,7 +210,7 @@ def _asking(repo: str) -> Iterator[None]:
                 f"committed to {repo} or changed here. Check the network, and call again: what was sent or "
                 "fetched whole is not sent or fetched again."
             ) from error
-        raise HubError(f"The hub's client has failed for {repo}: {type(error).__name__}: {_line(error)}") from error
+        raise HubError(f"The hub's client has failed for {repo}: {_line(error)} ({_line(chain[-1])})") from error
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -28,7 +28,7 @@ from srt_peft.data.sources import absent
 from srt_peft.errors import DamagedError, OptionError
 from srt_peft.lifecycle import hub, pushed
 from srt_peft.lifecycle.following import PUSHED, Ended, _check_free, _given, _next_name, _onto
-from srt_peft.lifecycle.past import Left, Made, make
+from srt_peft.lifecycle.past import Left, Made, _words, make
 from srt_peft.lifecycle.pushed import Base, Known
 from srt_peft.review import ReviewState
 from srt_peft.review.log import RECORD
@@ -123,7 +123,7 @@ def _check_base(repo: str, recipe: Recipe, about: Mapping[str, Any]) -> None:
         fault = f"model.base = {given!r} was a folder where hub:{repo} was pushed, and is none here"
         raise OptionError("next", [f"{fault}: expected model.base=PATH, with the weights {base.weights}"])
     found = fingerprint(given, recipe.model.revision)
-    if found != base.weights and Path(given).resolve().name != base.weights:  # as a snapshot of the hub's is called
+    if found != base.weights:
         fault = (
             f"model.base = {given!r} has the weights {found}: expected those of {base.name!r} that hub:{repo} was made"
         )
@@ -212,11 +212,9 @@ def _sourced(pool: Pool, known: Known, sources: Sequence[str]) -> Pool:
     """The same, each example that the state knows of the source that it had: its deck depends on it."""
     names = list(dict.fromkeys([*sources, *pool.sources]))
     source = np.asarray([names.index(name) for name in pool.sources], np.int32)[pool.source]
-    mine = {
-        row.tobytes(): int(known.source[i]) for i, row in reversed(list(enumerate(known.state.columns["identity"])))
-    }
-    for i, row in enumerate(pool.identity):
-        source[i] = mine.get(row.tobytes(), source[i])
+    mine, first = np.unique(_words(known.state.columns["identity"]), return_index=True)
+    _, here, there = np.intersect1d(_words(pool.identity), mine, assume_unique=True, return_indices=True)
+    source[here] = known.source[first[there]]
     return Pool(pool.folder, {**pool.manifest, "sources": names}, {**pool.columns, "source": source})
 
 

@@ -150,9 +150,7 @@ def resolve(repo: str, revision: str | None) -> tuple[str, tuple[str, ...]]:
             raise OptionError(
                 "next", [f"hub:{repo} has no revision {revision!r}: expected a commit, or a tag"]
             ) from None
-        except RepositoryNotFoundError as error:
-            if error.response.status_code == 401 and "invalid" in str(error).lower():
-                raise
+        except RepositoryNotFoundError:
             raise HubError(
                 f"hub:{repo} is not there, or is private and this token may not read it. Check the name; log in with "
                 "`hf auth login`, or set HF_TOKEN."

@@ -14,6 +14,7 @@ from srt_peft.errors import OptionError, StateError
 from srt_peft.lifecycle import hub, pushed
 from srt_peft.lifecycle.card import Facts, Result, card
 from srt_peft.lifecycle.following import Ended, ended, left_by
+from srt_peft.review.files import Lock
 
 _WHAT = "push"
 
@@ -65,14 +66,21 @@ def _there(folder: Path) -> Path:
 
 @contextmanager
 def scratch(run: Path) -> Iterator[Path]:
-    """A folder in the run's that is gone afterwards: the same file system, so that weights are linked, not copied."""
+    """A folder in the run's that is gone afterwards: the same file system, so that weights are linked, not copied.
+
+    What a killed push has left there goes first; and one push of a run goes on at a time.
+    """
     if not run.is_dir():
         raise OptionError(_WHAT, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
-    folder = Path(tempfile.mkdtemp(prefix=".push-", dir=run))
+    folder = run / ".push"
+    lock = Lock(folder / "lock", f"What is pushed of {run}")
     try:
+        shutil.rmtree(folder / "push", ignore_errors=True)
+        shutil.rmtree(folder / "theirs", ignore_errors=True)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
 def check_visible(place: hub.Place, *, public: bool) -> None:

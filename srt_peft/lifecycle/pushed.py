@@ -212,36 +212,46 @@ def _distinct(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 def statistics(left: Left) -> dict[str, Any]:
     """What may be known of the review state without knowing anything of an example: counts a pool and a deck."""
     state, c = left.state, left.state.columns
-    quality = np.zeros((state.n, 6), np.int64)
-    reviews = left.records[left.records["id"] >= 0]
-    np.add.at(quality, (reviews["id"], reviews["quality"]), 1)
-    old = np.arange(state.n) < state.n_old
+    pool = np.arange(state.n) >= state.n_old
     found: dict[str, Any] = {"format": "srt_peft review statistics", "version": 1, "step": state.step}
-    found["pools"] = {name: _counts(state, rows, quality) for name, rows in (("old", old), ("new", ~old))}
+    found["pools"] = dict(zip(("old", "new"), _grouped(left, pool.astype(np.int64), 2), strict=True))
     if "deck" not in c or not left.decks:
         return {**found, "decks": []}
     sizes = np.bincount(c["deck"], minlength=len(left.decks))
-    small = np.isin(c["deck"], np.flatnonzero(sizes < FEW))
+    small = sizes < FEW
+    together = np.where(small, len(sizes), np.arange(len(sizes)))[c["deck"]]
+    *each, rest = _grouped(left, together, len(sizes) + 1)
     decks: list[dict[str, Any]] = [
-        {"name": name, **_counts(state, c["deck"] == g, quality), "forgetting": _number(c["forgetting"][g]),
-         "reviews": int(c["reviews"][g])}
-        for g, name in enumerate(left.decks) if sizes[g] >= FEW
-    ]  # fmt: skip
-    if small.sum() >= FEW:
-        decks.append({"name": f"decks of fewer than {FEW} examples", **_counts(state, small, quality)})
+        {"name": name, **told, "forgetting": _number(c["forgetting"][g]), "reviews": int(c["reviews"][g])}
+        for g, (name, told) in enumerate(zip(left.decks, each, strict=False))
+        if not small[g]
+    ]
+    if rest["examples"] >= FEW:
+        decks.append({"name": f"decks of fewer than {FEW} examples", **rest})
     return {**found, "decks": decks}
 
 
-def _counts(state: ReviewState, rows: NDArray[np.bool_], quality: NDArray[np.int64]) -> dict[str, Any]:
+def _grouped(left: Left, group: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
+    """The counts of each group of examples."""
+    quality = np.zeros((count, 6), np.int64)
+    reviews = left.records[left.records["id"] >= 0]
+    np.add.at(quality, (group[reviews["id"]], reviews["quality"]), 1)
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group, minlength=count))
+    parts = np.split(order, ends[:-1])
+    return [_counts(left.state, rows, quality[g]) for g, rows in enumerate(parts)]
+
+
+def _counts(state: ReviewState, rows: NDArray[np.int64], quality: NDArray[np.int64]) -> dict[str, Any]:
     c = {name: state.columns[name][rows] for name in ("visits", "interval", "ease", "suspended")}
     seen = c["visits"] > 0
     power = np.frexp(c["interval"][seen].astype(np.float64))[1] - 1
     tenths = c["ease"][seen].astype(np.int64) // 10
     return {
-        "examples": int(rows.sum()),
+        "examples": int(rows.size),
         "seen": int(seen.sum()),
         "suspended": int((c["suspended"] > 0).sum()),
-        "qualities": quality[rows].sum(axis=0).tolist(),
+        "qualities": quality.tolist(),
         "intervals_from": {
             str(2 ** int(k)): int(n) for k, n in zip(*np.unique(power, return_counts=True), strict=True)
         },

@@ -261,9 +261,10 @@ def running():
 
 def connect(monkeypatch, url, home, token=TOKEN):
     """Have the client in this process ask that server, and know that token alone."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, hf_api
 
     monkeypatch.setattr(constants, "ENDPOINT", url)
+    monkeypatch.setattr(hf_api.api, "endpoint", url)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))

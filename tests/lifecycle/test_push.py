@@ -16,6 +16,7 @@ import transformers
 from huggingface_hub import ModelCard
 
 from srt_peft import ReviewState, cli
+from srt_peft.data import pool as pools
 from srt_peft.data.history import open_history
 from srt_peft.lifecycle import pushed
 from srt_peft.lifecycle.following import follow
@@ -37,13 +38,21 @@ SETTINGS = (
     "evaluation.every=4",
     "data.holdout=0.2",
     "review.old_fraction=0.5",
+    "data.supersedes=supersedes",
 )
 NAMES = ("letters", "diary")
 
 
-def documents(path, texts, mark="docname"):
-    """Rows with ids that are found again wherever they turn up."""
-    rows = [{"id": f"{mark}-{abs(hash(text)) % 10**12:012d}", "text": text} for text in texts]
+def called_so(text):
+    """An id that is found again wherever it turns up."""
+    return f"docname-{pools.identity_of(text).hex()}"
+
+
+def documents(path, texts, replaced=()):
+    """Rows with ids, the first of which replace others."""
+    rows = [{"id": called_so(text), "text": text} for text in texts]
+    for row, other in zip(rows, replaced, strict=False):
+        row["supersedes"] = called_so(other)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -61,7 +70,7 @@ def texts(world):  # noqa: F811
     for name, rows in corpus().items():
         documents(folder / f"{name}.jsonl", rows)
     for number in (1, 2):
-        documents(folder / f"w{number}.jsonl", week(number, 24))
+        documents(folder / f"w{number}.jsonl", week(number, 24), week(0, 30)[4 * number : 4 * number + 4])
     return folder
 
 
@@ -266,13 +275,14 @@ def compared(here, there):
             assert (last(here) / name).read_bytes() == (last(there) / name).read_bytes()
     held = [{row.tobytes() for row in open_history(run / "history").held_out.identity} for run in (here, there)]
     assert held[0] == held[1]
+    assert states[0]["suspended"].any()
     assert held[0]
 
 
 def test_pushed_whole_and_gone_on_elsewhere_the_draws_are_those_of_here(second, world, texts, hub, tmp_path, capsys):  # noqa: F811
     """Over a real command line with an empty HOME; some new text is what was held out, known, or let go."""
     new = documents(tmp_path / "w3.jsonl", [*week(3, 24), *week(0, 30), *week(1, 24), *week(2, 24)])
-    asked, _ = follow(second, [new], out=tmp_path / "here", overrides=["next.keep=all"])
+    asked, local = follow(second, [new], out=tmp_path / "here", overrides=["next.keep=all"])
     assert train(asked) == 0
     told = called(capsys, "push", second, REPO, "--with-state", "full")
     assert "(private)" in told
@@ -290,10 +300,9 @@ def test_pushed_whole_and_gone_on_elsewhere_the_draws_are_those_of_here(second, 
         cwd=tmp_path / "elsewhere", env=surroundings, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "Update 3 begins at step 8: 61 examples" in " ".join(done.stderr.split())
+    assert f"Update 3 begins at step 8: {local.kept} examples" in " ".join(done.stderr.split())
     assert "for the first time" not in done.stderr, "what was let go is not"
     there = tmp_path / "elsewhere/there"
-    os.chdir(there)
     compared(tmp_path / "here", there)
     assert not list(home.rglob("srt_state")), "what was fetched of it is gone: the history has it"
     assert not (there / "pushed/srt_state").exists()
@@ -341,10 +350,34 @@ def test_without_the_state_clock_and_adapter_go_on_and_the_rest_is_told(
 
 
 def pool_texts(run, part):
-    from srt_peft.data import Pool
+    both = [pools.Pool.open(run / "pools" / name / part) for name in ("old", "new")]
+    return {pool.text(i) for pool in both for i in range(len(pool))}
 
-    pools = [Pool.open(run / "pools" / name / part) for name in ("old", "new")]
-    return {pool.text(i) for pool in pools for i in range(len(pool))}
+
+def test_a_base_of_the_hub_is_named_by_its_commit(world, texts, hub, tmp_path, capsys, monkeypatch):  # noqa: F811
+    """In the card, whose code loads that; the next update is on that commit, though the base has moved on."""
+    hub.repos["org/base"] = loopback.Repo(private=False)
+    hub.repos["org/base"].commit({path.name: path.read_bytes() for path in (world / "base").iterdir()})
+    commit = hub.repos["org/base"].head
+    run = tmp_path / "run-1"
+    asked = recipe(world, run, *SETTINGS, f"data.old={texts / 'letters.jsonl'}", f"data.new={texts / 'w1.jsonl'}",
+                   "model.base=org/base", "data.supersedes=null")  # fmt: skip
+    assert train(asked) == 0
+    called(capsys, "push", run, REPO, "--with-state", "full")
+    card = ModelCard(hub.repos[REPO].at("main")["README.md"].decode())
+    assert card.data.base_model == "org/base"
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    assert commit in block
+    names = {}
+    exec(compile(block, "README.md", "exec"), names)
+    assert names["model"](**names["tokenizer"]("a text", return_tensors="pt")).logits.isfinite().all()
+    moved = {**hub.repos["org/base"].at("main"), "model.safetensors": b"other weights", "new.txt": b""}
+    hub.repos["org/base"].commit(moved)
+    words = ["--old", texts / "letters.jsonl", "--old", texts / "w1.jsonl", "--new", texts / "w2.jsonl"]
+    called(capsys, "next", f"hub:{REPO}", *words, "--out", tmp_path / "run-2")
+    assert json.loads((last(tmp_path / "run-2") / "adapter_config.json").read_text())["revision"] == commit
+    assert [line["step"] for line in metrics(tmp_path / "run-2") if "loss" in line] == [4, 5, 6, 7]
 
 
 # --- the hub's answers ----------------------------------------------------------------------------------------------
@@ -575,6 +608,14 @@ def test_a_download_that_breaks_off_goes_on(there, hub, world, texts, tmp_path, 
     hub.refuse.clear()
     going_on(capsys, world, texts, tmp_path, code=0)
     assert (tmp_path / "out/history/history.json").is_file()
+
+
+def test_a_token_that_is_no_good_is_told_when_fetching(there, hub, world, texts, tmp_path, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("HF_TOKEN", "hf_bad")
+    assert "The hub does not accept the token (401)" in going_on(capsys, world, texts, tmp_path, code=1)
+    loopback.connect(monkeypatch, "http://127.0.0.1:9", tmp_path)
+    assert "failed or broke off" in going_on(capsys, world, texts, tmp_path, code=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_names_what_it_does(capsys):

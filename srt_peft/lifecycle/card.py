@@ -205,7 +205,10 @@ def _measured(facts: Facts) -> list[str]:
 def _held_out(metrics: Path) -> Iterator[str]:
     found: dict[str, list[tuple[int, float]]] = {}
     for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
-        told = json.loads(line)
+        try:
+            told = json.loads(line)
+        except ValueError:  # torn by a power cut
+            continue
         for key, value in told.items():
             if key.startswith("held_out_") and key.endswith("_nll"):
                 found.setdefault(key.removeprefix("held_out_").removesuffix("_nll"), []).append((told["step"], value))

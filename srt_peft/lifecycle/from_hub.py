@@ -25,7 +25,7 @@ from srt_peft.data.history import FOLDER
 from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool, among
 from srt_peft.data.sources import absent
-from srt_peft.errors import DamagedError, OptionError
+from srt_peft.errors import DamagedError, OptionError, StateError
 from srt_peft.lifecycle import hub, pushed
 from srt_peft.lifecycle.following import PUSHED, Ended, _check_free, _given, _next_name, _onto
 from srt_peft.lifecycle.past import Left, Made, _words, make
@@ -63,24 +63,37 @@ def follow(
         fault = f"hub:{repo} has no {pushed.ABOUT}: expected what `srt-peft push` has put there"
         raise OptionError("next", [fault])
     scratch = home() / "fetched" / hashlib.sha256(f"{repo}@{commit}".encode()).hexdigest()[:16]
+    try:
+        return _followed(f"hub:{repo}@{commit}", scratch, list(old), list(new), out, overrides)
+    except OptionError:  # what was fetched may serve the next call; the state goes, since it has hashes of texts
+        shutil.rmtree(scratch / pushed.STATE, ignore_errors=True)
+        raise
+    except StateError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _followed(
+    source: str, scratch: Path, old: list[str], new: list[str], out: Path | None, overrides: Sequence[str]
+) -> Followed:
+    """Fetch to the scratch folder, and make the next update's folder of it."""
+    repo, _, commit = source.removeprefix("hub:").partition("@")
     hub.fetch(repo, commit, [pushed.ABOUT], scratch)
     about = pushed.read_about(scratch)
     out = out or _next_name(Path("runs") / about["run"])
     _check_free(out)
-    given = load_recipe(_started(about, list(old), list(new), out), overrides)
+    given = load_recipe(_started(about, old, new, out), overrides)
     _check_base(repo, given, about)
     hub.fetch(repo, commit, _wanted(about), scratch)
     _check_whole(repo, scratch, about)
     known = pushed.read_known(scratch, about) if about["state"] == "full" else None
     base = str(scratch) if given.model.tuning == "full" else given.model.base
-    left = _left(f"hub:{repo}@{commit}", given, load_tokenizer(base, given.model.revision), about, known)
+    left = _left(source, given, load_tokenizer(base, given.model.revision), about, known)
     made = make(left, out / FOLDER, keep=given.next.keep, horizon=given.next.horizon or about["steps"])
     _put(scratch, out / PUSHED, about, given.model.base)
-    identity = {"base": about["base"]["weights"]}
-    last = Ended(Path(f"hub:{repo}"), out / PUSHED, given, identity, about["steps"])
-    recipe = _onto(last, load_recipe(_given(last, list(new), out), overrides))
+    last = Ended(Path(source), out / PUSHED, given, {"base": about["base"]["weights"]}, about["steps"])
+    recipe = _onto(last, load_recipe(_given(last, new, out), overrides))
     replace(out / RECIPE, dump(recipe))
-    del left, known  # which map files of what goes now
     shutil.rmtree(scratch, ignore_errors=True)
     return Followed(recipe, made, _notes(about))
 

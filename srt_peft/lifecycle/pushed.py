@@ -39,7 +39,7 @@ ABOUT, REVIEW, STATE, KNOWN, CARD = "srt_peft.json", "review.json", "srt_state",
 PICTURES = "pictures"
 WITH_STATE = ("none", "anonymous", "full")
 FEW = 10
-"""Decks of fewer examples are counted together: a distribution of one example is that example's state."""
+"""Fewer examples are counted with others: a distribution of one example is that example's state."""
 SAFE = {".safetensors", ".json", ".txt", ".model", ".jinja"}
 """What a model's files end in; anything else is neither pushed nor fetched."""
 _ADAPTER = {"adapter_model.safetensors", "adapter_config.json"}
@@ -212,13 +212,16 @@ def _distinct(parts: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 def statistics(left: Left) -> dict[str, Any]:
     """What may be known of the review state without knowing anything of an example: counts a pool and a deck."""
     state, c = left.state, left.state.columns
-    pool = np.arange(state.n) >= state.n_old
     found: dict[str, Any] = {"format": "srt_peft review statistics", "version": 1, "step": state.step}
-    found["pools"] = dict(zip(("old", "new"), _grouped(left, pool.astype(np.int64), 2), strict=True))
+    if min(state.n_old, state.n_new) < FEW:
+        found["pools"] = {"both": _grouped(left, np.zeros(state.n, np.int64), 1)[0]}
+    else:
+        pool = (np.arange(state.n) >= state.n_old).astype(np.int64)
+        found["pools"] = dict(zip(("old", "new"), _grouped(left, pool, 2), strict=True))
     if "deck" not in c or not left.decks:
         return {**found, "decks": []}
     sizes = np.bincount(c["deck"], minlength=len(left.decks))
-    small = sizes < FEW
+    small = _small(sizes)
     together = np.where(small, len(sizes), np.arange(len(sizes)))[c["deck"]]
     *each, rest = _grouped(left, together, len(sizes) + 1)
     decks: list[dict[str, Any]] = [
@@ -226,9 +229,18 @@ def statistics(left: Left) -> dict[str, Any]:
         for g, (name, told) in enumerate(zip(left.decks, each, strict=False))
         if not small[g]
     ]
-    if rest["examples"] >= FEW:
-        decks.append({"name": f"decks of fewer than {FEW} examples", **rest})
+    if rest["examples"]:
+        decks.append({"name": "other decks, together", **rest})
     return {**found, "decks": decks}
+
+
+def _small(sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Those that are counted together: small ones, and the next larger until what is left of the sums is not few."""
+    small: NDArray[np.bool_] = sizes < FEW
+    for g in np.argsort(sizes, kind="stable"):
+        if 0 < sizes[small].sum() < FEW:
+            small[g] = True
+    return small
 
 
 def _grouped(left: Left, group: NDArray[np.int64], count: int) -> list[dict[str, Any]]:

@@ -180,11 +180,12 @@ def test_few_examples_of_a_deck_are_counted_with_others(first):
     found = pushed.statistics(type(left)(**{**vars(left), "state": state}))
     assert [(deck["name"], deck["examples"]) for deck in found["decks"]] == [
         ("letters", state.n - 12),
-        ("decks of fewer than 10 examples", 12),
+        ("other decks, together", 12),
     ]
     state.columns["deck"][3:12] = 0
     found = pushed.statistics(type(left)(**{**vars(left), "state": state}))
-    assert [deck["name"] for deck in found["decks"]] == ["letters"]
+    told = [(deck["name"], deck["examples"]) for deck in found["decks"]]
+    assert told == [("other decks, together", state.n)], "else the pools less the decks would be the few"
 
 
 def test_the_same_run_gives_the_same_bytes(first, tmp_path, capsys):
@@ -321,6 +322,22 @@ def test_a_whole_model_goes_on_as_here(world, texts, hub, tmp_path, capsys, monk
     compared(tmp_path / "here", tmp_path / "there")
     called(capsys, "push", tmp_path / "there", REPO)
     assert pushed.ABOUT in hub.repos[REPO].at("main")
+
+
+def test_what_was_held_out_stays_so_whatever_files_it_comes_in(world, texts, hub, tmp_path, capsys, monkeypatch):  # noqa: F811
+    """Of few documents one is held out of each corpus, the lowest hash; in one file there would be one of all."""
+    run = update(world, texts, "few-away", "data.holdout=0.0001")
+    away = pool_texts(run, "held_out")
+    assert len(away) == 2
+    called(capsys, "push", run, REPO, "--with-state", "full")
+    monkeypatch.setenv("SRT_PEFT_HOME", str(tmp_path / "home"))
+    old = tmp_path / "all.jsonl"
+    old.write_text("".join((texts / f"{name}.jsonl").read_text() for name in (*NAMES, "w1")))
+    words = ["--old", old, "--new", texts / "w2.jsonl", "--out", tmp_path / "run", "--prepare"]
+    told = called(capsys, "next", f"hub:{REPO}", *words, f"model.base={world / 'base'}")
+    assert "for the first time" not in told
+    held_out = open_history(tmp_path / "run/history").held_out
+    assert {held_out.text(i) for i in range(len(held_out))} == away
 
 
 @pytest.mark.parametrize("state", ["anonymous", "none"])
@@ -569,6 +586,7 @@ def test_what_is_missing_is_told(there, hub, world, texts, tmp_path, capsys, how
     hub.repos["me/strange"].commit({"adapter_config.json": b"{}"})
     assert told in going_on(capsys, world, texts, tmp_path, code=code, **how)
     assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "home").rglob("known-0.safetensors")), "no hash of a text stays behind"
 
 
 @pytest.mark.parametrize("name", ["srt_peft.json", "adapter_model.safetensors", "srt_state/known-0.safetensors"])

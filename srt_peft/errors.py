@@ -4,6 +4,7 @@
     ├── OptionError      a setting that cannot be           (a ValueError, too;   exit code 2)
     ├── ProtocolError    draw and review out of step        (a RuntimeError, too; exit code 1)
     ├── DivergedError    a gradient that is no number                           (exit code 1)
+    ├── HubError         the hub refuses, or cannot be reached                  (exit code 1)
     └── StateError       a state or a log on disk that cannot be used           (exit code 1)
         ├── DamagedError   truncated, altered, incomplete, or never one of ours
         ├── VersionError   written in a format that this version does not read
@@ -47,6 +48,10 @@ class DivergedError(SRTError):
     def __init__(self, fact: str, remedy: str = "") -> None:
         self.fact = fact
         super().__init__(f"{fact} {remedy}".rstrip())
+
+
+class HubError(SRTError):
+    """The hub refuses, or cannot be reached."""
 
 
 class StateError(SRTError):

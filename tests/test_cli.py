@@ -71,6 +71,8 @@ def test_commands_and_flags_are_these():
         "report": ["runs", "--no-text", "--out"],
         "inspect": ["run", "--json", "--example", "--hardest", "--leeches", "--suspend-leeches", "--revive", "--at"],
         "merge": ["run", "--out", "--dtype", "--yes"],
+        "next": ["run", "overrides", "--new", "--out", "--old", "--prepare"],
+        "push": ["run", "repo", "--with-state", "--public", "--dry-run", "--out", "--message", "--yes"],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],
@@ -108,7 +110,7 @@ MISTAKES = {
         ["trian"],
         f"'trian' is no command (did you mean 'train'?); known are {KNOWN}",
     ),
-    "a command of a later day": (["publish"], f"'publish' is no command; known are {KNOWN}"),
+    "a command of a later day": (["finish"], f"'finish' is no command; known are {KNOWN}"),
     "a misspelt subcommand": (["recipes", "lst"], "'lst' is no command (did you mean 'list'?)"),
     "a misspelt flag": (
         ["train", "r.yaml", "--resum"],

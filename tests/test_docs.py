@@ -13,6 +13,7 @@ import srt_peft
 from srt_peft.evaluation.entries import ENTRIES
 from srt_peft.review import recall, sm2
 from srt_peft.review.options import RULES, Options
+from tests.lifecycle import loopback
 
 ROOT = Path(__file__).parent.parent
 CHARTS = Path(srt_peft.__file__).parent / "report" / "charts.py"
@@ -119,6 +120,33 @@ def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
         1,
         2,
     ]
+
+
+def test_the_commands_of_publish_run_as_they_are_printed(tmp_path):
+    """In a folder that has what a clone has, against a hub on this machine: pushed, and gone on from."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/publish.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for name in ("docs", "recipes", "eval", "README.md", "CHANGELOG.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\npython() {{ {sys.executable} "$@"; }}\n'
+    with loopback.running() as hub:
+        surroundings = {
+            **os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path),
+            "HF_ENDPOINT": hub.url, "HF_TOKEN": loopback.TOKEN, "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_DISABLE_XET": "1",
+        }  # fmt: skip
+        done = subprocess.run(
+            ["bash", "-euc", command + "\n".join(blocks)], cwd=tmp_path, env=surroundings, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert hub.repos["me/my-adapter"].private
+        pushed = hub.repos["me/my-adapter"].at("main")
+    assert sorted(pushed) == sorted(
+        p.relative_to(tmp_path / "whole").as_posix() for p in (tmp_path / "whole").rglob("*.*")
+    )
+    assert "srt_state" not in {path.name for path in (tmp_path / "look").iterdir()}
+    assert "Done: 6 steps. The result lies in runs/week-2" in done.stdout
 
 
 def test_each_table_of_the_documents_names_what_is_there():

@@ -6,7 +6,7 @@ Whatever is slow to import is imported by the function that needs it, so that `s
 
 from __future__ import annotations
 
-from srt_peft.commands import compare, demo, env, evaluate, inspect, merge, next_, plan, recipes, report, train
+from srt_peft.commands import compare, demo, env, evaluate, inspect, merge, next_, plan, push, recipes, report, train
 
 COMMANDS = {
     "demo": demo.COMMAND,
@@ -18,6 +18,7 @@ COMMANDS = {
     "report": report.COMMAND,
     "inspect": inspect.COMMAND,
     "merge": merge.COMMAND,
+    "push": push.COMMAND,
     "recipes list": recipes.LIST,
     "recipes show": recipes.SHOW,
     "recipes copy": recipes.COPY,

@@ -25,12 +25,18 @@ def _next(args: Arguments) -> int | None:
         )
         raise OptionError("next", [fault])
 
-    from srt_peft.lifecycle.following import follow
+    out, notes = None if args.out is None else Path(args.out), list[str]()
+    if args.run.startswith("hub:"):
+        from srt_peft.lifecycle import from_hub
 
-    out = None if args.out is None else Path(args.out)
-    recipe, made = follow(Path(args.run), args.new, out=out, old=args.old, overrides=args.overrides, merge=_merged)
+        found = from_hub.follow(args.run, args.new, out=out, old=args.old, overrides=args.overrides)
+        recipe, made, notes = found.recipe, found.made, list(found.notes)
+    else:
+        from srt_peft.lifecycle.following import follow
+
+        recipe, made = follow(Path(args.run), args.new, out=out, old=args.old, overrides=args.overrides, merge=_merged)
     check_suites(recipe)
-    say("\n".join(_told(made)), file=sys.stderr)
+    say("\n".join([*_told(made), *notes]), file=sys.stderr)
     if args.prepare:
         say(f"{recipe.output} is ready. Train it with:  srt-peft train {shlex.quote(f'{recipe.output}/recipe.yaml')}")
         return None
@@ -66,9 +72,10 @@ COMMAND = Command(
     "go on from a finished update: its text becomes old, with its review state, and new text is learned",
     "srt-peft next runs/week-1 --new this_week.jsonl --out runs/week-2\n"
     "  srt-peft next runs/week-2 --new notes/ next.adapter=merge next.keep=50000 training.learning_rate=5e-5\n"
-    "  srt-peft next runs/week-3 --new this_week.jsonl --prepare && srt-peft plan runs/week-4/recipe.yaml",
+    "  srt-peft next runs/week-3 --new this_week.jsonl --prepare && srt-peft plan runs/week-4/recipe.yaml\n"
+    "  srt-peft next hub:me/my-adapter --old last_week.jsonl --new this_week.jsonl model.base=models/my-base",
     (
-        ("run", {"metavar": "RUN", "help": "the folder of the finished update"}),
+        ("run", {"metavar": "RUN", "help": "the folder of the finished update; or hub:REPO, pushed"}),
         OVERRIDES,
         (
             "--new",
@@ -78,7 +85,8 @@ COMMAND = Command(
         ("--out", {"metavar": "RUN2", "help": "the next run's folder; RUN's name with the next number if left out"}),
         (
             "--old",
-            {"metavar": "PATH", "action": "append", "default": [], "help": "more old text; may be given again"},
+            {"metavar": "PATH", "action": "append", "default": [], "help": "more old text, with "
+             "hub:REPO all of it; may be given again"},
         ),
         ("--prepare", {"action": "store_true", "help": "write the folder, and do not train yet"}),
     ),

@@ -5,5 +5,6 @@ questions  multiple-choice files, checked         verdict    may it ship?
 likelihood log-likelihoods of continuations       compare    several models on the same questions
 qa  broad  probes  perplexity  the suites         tables     the comparison for a terminal, Markdown, LaTeX, JSON
 targets    a checkpoint, a run or a base, loaded  suites     the suites by name, as the command line asks for them
+kept       what a run was asked already, read
 rivals     one recipe under several schedulers    entries  exposure  paired  scoreboard  its parts
 """

@@ -20,7 +20,7 @@ from typing import Any
 
 from srt_peft.errors import OptionError
 from srt_peft.training import checkpoint
-from srt_peft.training.base import adapter_folder, config_of, fingerprint, load_tokenizer
+from srt_peft.training.base import adapter_folder, commit_of, config_of, fingerprint, load_tokenizer
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import load_recipe
 
@@ -150,4 +150,4 @@ def _weights(base: str, revision: str | None) -> Any:
         files = sorted(p for p in folder.iterdir() if p.suffix in {".safetensors", ".json", ".model", ".txt"})
         # Copies that keep the time, and other weights of the same shape, are told apart by what the files begin with.
         return [fingerprint(base, revision), *([p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in files)]
-    return [base, revision, getattr(config_of(base, revision), "_commit_hash", None)]
+    return [base, revision, commit_of(base, revision)]

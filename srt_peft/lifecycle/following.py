@@ -37,6 +37,8 @@ BASE = "base"
 """In a run's folder: what it begins from, where the adapter of the update before was merged into its base."""
 Merge = Callable[[Path, Path], None]
 """From a checkpoint to a folder for the whole model."""
+PUSHED = "pushed"
+"""In a run that goes on from the hub: the adapter or model that it began from."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class Ended:
     steps: int
 
 
-def ended(run: Path) -> Ended:
-    """A finished run; or what is wrong with this one."""
+def ended(run: Path, what: str = "next") -> Ended:
+    """A finished run; or what is wrong with this one. `what` is the command that asks, for its errors."""
     if not (run / RECIPE).is_file():
-        raise OptionError("next", [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
+        raise OptionError(what, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
     check_idle(run)
     newest, faults = checkpoint.newest(run)
     if newest is None:
@@ -72,7 +74,7 @@ def ended(run: Path) -> Ended:
             f"RUN = {run} was stopped after {done} of {steps} steps: expected a finished update. Go on with "
             f"`srt-peft train {run / RECIPE} --resume`"
         )
-        raise OptionError("next", [fault])
+        raise OptionError(what, [fault])
     asked = load_recipe(saved.get("asked", saved["recipe"]))
     return Ended(run, newest, asked, saved["identity"], steps)
 
@@ -108,7 +110,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
         decks=_decks(run),
         pairs=[*supersedes.undumped(said), *(pair for pool, _ in more for pair in supersedes.stored(pool))],
         records=_records(run, past, state.step),
-        past=past,
+        updates=0 if past is None else past.update,
         **({} if past is None else {"let_go": past.let_go}),
     )
     own = np.concatenate([pool[0].identity for pool in pools.values()])
@@ -176,7 +178,7 @@ def _next_name(run: Path) -> Path:
 
 def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
-    known = {FOLDER, RECIPE, BASE, f".{RECIPE}.new", f".{BASE}.part"}
+    known = {FOLDER, BASE, PUSHED, RECIPE, f".{RECIPE}.new", f".{BASE}.part"}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:

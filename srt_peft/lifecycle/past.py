@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from srt_peft.data import history, pool as pools, supersedes
-from srt_peft.data.history import History
 from srt_peft.data.ingest import Report
 from srt_peft.data.pool import Pool, among
 from srt_peft.data.register import FEW_IDS
@@ -53,7 +52,8 @@ class Left:
     """What replaces what, as these texts and those of earlier updates have said."""
     records: NDArray[Any]
     """The reviews of all updates so far, with the ids of the state."""
-    past: History | None = None
+    updates: int = 0
+    """How many updates there were before this one."""
     let_go: Hashes = field(default_factory=lambda: np.zeros((0, IDENTITY_BYTES), np.uint8))
 
 
@@ -86,7 +86,7 @@ def make(left: Left, folder: Path, *, keep: str | int, horizon: int) -> Made:
     staged = folder.with_name(f".{folder.name}.staged-{os.getpid()}")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    updates = (0 if left.past is None else left.past.update) + 1
+    updates = left.updates + 1
     try:
         rows = np.concatenate([text_rows, fresh])
         _write_texts(staged, left, texts, rows)

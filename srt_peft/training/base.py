@@ -56,8 +56,18 @@ def fingerprint(base: str, revision: str | None) -> str:
     """What tells a base's weights apart from others: its commit on the hub; here, the ends and sizes of its files."""
     folder = Path(base)
     if not folder.is_dir():
-        return str(getattr(config_of(base, revision), "_commit_hash", None) or revision)
+        return str(commit_of(base, revision) or revision)
     return _digest(sorted([folder / "config.json", *folder.glob("*.safetensors")]))
+
+
+def commit_of(base: str, revision: str | None) -> str | None:
+    """The commit of a base on the hub: its configuration says it, or, with a newer transformers, lies under it."""
+    if Path(base).is_dir():
+        return None
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    said = getattr(config_of(base, revision), "_commit_hash", None)
+    return said or extract_commit_hash(cached_file(base, "config.json", revision=revision), None)
 
 
 def adapter_fingerprint(adapter: str) -> str:

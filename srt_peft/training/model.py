@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from srt_peft.errors import OptionError, did_you_mean
-from srt_peft.training.base import NO_WEIGHTS, adapter_folder, config_of, line_of, load_tokenizer, refused
+from srt_peft.training.base import NO_WEIGHTS, adapter_folder, commit_of, config_of, line_of, load_tokenizer, refused
 from srt_peft.training.stack import stacked
 
 __all__ = [
@@ -85,7 +85,7 @@ def load_model(
         enable({"use_reentrant": False})
     if tuning == "full":
         return model.requires_grad_(True)
-    commit = getattr(model.config, "_commit_hash", None) or revision
+    commit = commit_of(base, revision) or revision
     with _quiet():
         folder = None if adapter is None else adapter_folder(str(adapter))
         if folder is None:
@@ -136,7 +136,7 @@ def load_base(
 
 def with_adapter(model: Any, base: str | Path, revision: str | None, adapter: str | Path) -> Any:
     """The base with an adapter on it, to be asked and not trained."""
-    commit = getattr(model.config, "_commit_hash", None) or revision
+    commit = commit_of(str(base), revision) or revision
     with _quiet():
         tuned = _continued(model, str(base), commit, adapter_folder(str(adapter)), {}, elsewhere=True)
     spare(tuned.requires_grad_(False).eval())

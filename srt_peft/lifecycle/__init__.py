@@ -6,4 +6,7 @@ which      the checkpoint that a person means, by its run or by its own folder
 merge      an adapter into the base that it was trained on -> a whole model
 inspect    the review state and its log, read: what is due, what lapses, one example's whole history
 leeches    examples that lapse again and again, set aside in the newest checkpoint, or taken back
+forget     examples vanish: what is done, and how it is completed after a kill
+choosing   who is to be forgotten; `holders`: who else has them; `erasing`: files written anew without them
+audit      a run, held against the receipts of what it has forgotten
 """

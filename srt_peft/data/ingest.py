@@ -127,7 +127,7 @@ def ingest(
             stones = tombstones.load(root)
             seen = _seen(columns["identity"], without, before)
             left = _divide(columns, hashes, holdout, names, seen, _forgotten(columns, register, stones))
-            _write(staged / "whole", columns, left, register, key)
+            _write(staged / "whole", columns, left, register, key, stones)
             sync(staged / "whole")
             try:
                 (staged / "whole").rename(target)
@@ -160,10 +160,10 @@ class _Left(NamedTuple):
     gone: NDArray[np.int64]
 
 
-def _write(whole: Path, columns: Columns, left: _Left, register: Register, key: str) -> None:
+def _write(whole: Path, columns: Columns, left: _Left, register: Register, key: str, stones: Tombstones) -> None:
     """The pools of these rows, and beside them what their documents supersede."""
     rows = {"train": left.train, "held_out": left.held_out}
-    away = gone_of(register.key, columns["document"], np.concatenate(list(rows.values())), left.gone)
+    away = _gone(register, columns["document"], left, stones)
     names = None if register.ids is None else [name for name in register.ids if key_of(name) not in away]
     about: dict[str, Any] = {"key": key, "report": asdict(left.report), "ids": names}
     columns = {**columns, "source": register.source[columns["document"]], "key": register.key[columns["document"]]}
@@ -197,12 +197,11 @@ def _forgotten(columns: Columns, register: Register, stones: Tombstones) -> NDAr
     return blocked | stones.of("examples", columns["identity"])
 
 
-def gone_of(
-    keys: NDArray[np.uint8], document: NDArray[np.int64], rows: NDArray[np.int64], gone: NDArray[np.int64]
-) -> set[bytes]:
-    """The keys of documents of which nothing is left, where no document of that name has any of these rows."""
-    there = {row.tobytes() for row in keys[np.unique(document[rows])]}
-    return {row.tobytes() for row in keys[gone]} - there - {bytes(IDENTITY_BYTES)}
+def _gone(register: Register, document: NDArray[np.int64], left: _Left, stones: Tombstones) -> set[bytes]:
+    """The keys of documents of which nothing is left since it was forgotten, and that no other document has now."""
+    there = {row.tobytes() for row in register.key[np.unique(document[np.concatenate([left.train, left.held_out])])]}
+    named = register.key[stones.of("names", register.key) | stones.of("documents", register.key)]
+    return {row.tobytes() for row in (*register.key[left.gone], *named)} - there - {bytes(IDENTITY_BYTES)}
 
 
 CLEARED = "cleared"

@@ -51,6 +51,7 @@ def test_commands_and_flags_are_these():
         "demo": ["--all", "--seeds", "--tuning", "--supersedes", "--output", "--format", "--quick"],
         "plan": ["recipe", "overrides", "--format"],
         "train": ["recipe", "overrides", "--resume", "--allow-changes", "--output"],
+        "next": ["run", "overrides", "--new", "--out", "--old", "--prepare"],
         "eval": [
             "targets",
             "--compare",
@@ -71,6 +72,8 @@ def test_commands_and_flags_are_these():
         "report": ["runs", "--no-text", "--out"],
         "inspect": ["run", "--json", "--example", "--hardest", "--leeches", "--suspend-leeches", "--revive", "--at"],
         "merge": ["run", "--out", "--dtype", "--yes"],
+        "forget": ["runs", "--ids", "--match", "--source", "--before", "--dry-run", "--yes"],
+        "audit": ["run", "--json"],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],

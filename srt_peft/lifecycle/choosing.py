@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data import history
+from srt_peft.data import history, supersedes
 from srt_peft.data.corpus import Corpus
 from srt_peft.data.history import History, open_history
 from srt_peft.data.pool import NO_DATE, Pool, key_of
@@ -58,8 +58,8 @@ class Holder:
     @cached_property
     def corpus(self) -> Corpus:
         """What is trained on."""
-        old, new = (pool for _, part, pool in self.pools if part == "train")
-        return Corpus(old, new)
+        found = {name: pool for name, part, pool in self.pools if part == "train"}
+        return Corpus(found["old"], found.get("new") or found["old"].only(np.zeros(0, np.int64)))
 
     @cached_property
     def state_identity(self) -> NDArray[np.uint8]:
@@ -102,6 +102,16 @@ class Holder:
             kept |= lost & {row.tobytes() for row in pool.key[~leaving.of(pool.identity)]}
         return lost - kept - {bytes(16)}
 
+    def buried(self, stones: Tombstones) -> set[bytes]:
+        """The keys of documents that `supersedes` has named here, and that other runs have forgotten."""
+        path = self.run / supersedes.FILE
+        said = supersedes.undumped(path.read_bytes()) if path.is_file() else ()
+        named = {name for pair in said for name in (pair.new, *pair.old) if name is not None}
+        there = (
+            {row.tobytes() for _, _, p in self.pools for rows in (p.key, p.known) for row in rows} if named else set()
+        )
+        return {key_of(name) for name in named if stones.names(name)} - there
+
     def report(self, leaving: Leaving, gone: Mask) -> dict[str, Any]:
         """How many leave, by pool and source."""
         pools: dict[str, Any] = {}
@@ -117,6 +127,7 @@ class Holder:
             for source, count in zip(*np.unique(pool.source[away], return_counts=True), strict=True):
                 word = pool.sources[int(source)]
                 told["sources"][word] = told["sources"].get(word, 0) + int(count)
+        pools.setdefault("new", {"trained": 0, "held_out": 0, "tokens": 0, "sources": {}})
         pools["old"]["trained"] = int(gone[: self.n_old].sum())
         pools["new"]["trained"] = int(gone[self.n_old :].sum())
         let_go = 0 if self.past is None else int(leaving.of(self.past.let_go).sum())
@@ -126,8 +137,9 @@ class Holder:
 def look(run: Path) -> Holder:
     """What a run holds; its texts must be there, as what is left is to be gone on with."""
     recipe, folders, pools = load_recipe(run / RECIPE), {}, []
+    begun = (run / POOLS).is_dir() or not (run / history.FOLDER / history.FILE).is_file()
     try:
-        for name in ("old", "new"):
+        for name in ("old", "new") if begun else ():
             folders[name] = (run / POOLS / name).resolve()
             pools += [(name, part, Pool.open(folders[name] / part)) for part in PARTS]
     except StateError as error:
@@ -136,6 +148,8 @@ def look(run: Path) -> Holder:
             f"sources: `srt-peft train {run / RECIPE} --resume`."
         ) from error
     past = open_history(run / history.FOLDER) if (run / history.FOLDER / history.FILE).is_file() else None
+    if past is not None and not begun:
+        pools = [("old", part, pool) for part, pool in zip(PARTS, (past.train, past.held_out), strict=True)]
     return Holder(run, recipe, folders, pools, _state(run), past)
 
 

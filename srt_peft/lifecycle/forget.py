@@ -138,7 +138,7 @@ def plan(holder: Holder, chosen: Chosen, stones: Tombstones, root: Path, runs: S
         if (folder / history.FILE).is_file() and folder.parent not in [run.resolve() for run in runs]:
             fault = f"{holder.run}/{POOLS} leads to {folder}, the history of another run: give {folder.parent} as well"
             raise OptionError(WHAT, [fault])
-    names = holder.names(bare)
+    names = holder.names(bare) | holder.buried(stones)
     others = holding(root, holder, bare, runs)
     once = {}
     for name in (f"{REVIEW}/log", METRICS):
@@ -148,7 +148,7 @@ def plan(holder: Holder, chosen: Chosen, stones: Tombstones, root: Path, runs: S
     key = tombstones.key(stones)
     report = holder.report(bare, gone) | {
         "adapters": adapters(holder, bare, gone, others),
-        "shared": [str(other.run) for other in others],
+        "shared": [str(other) for other in others],
         "sources": sorted({source.path for source in (*holder.recipe.data.old, *holder.recipe.data.new)
                            if not (Path(source.path) / history.FILE).is_file()}),
     }  # fmt: skip
@@ -250,14 +250,15 @@ def _deeds(run: Path, root: Path, asked: Plan, leaving: Leaving) -> Iterator[Cal
     if (past / history.FILE).is_file():
         yield lambda: erasing.past(root, past, leaving)
     yield lambda: _log(run, asked)
-    yield lambda: _states(run, asked, leaving)
+    if own:  # else the run was prepared, and is not begun
+        yield lambda: _states(run, asked, leaving)
     yield lambda: _drop(run, root)
 
 
 def _bury(run: Path, root: Path, stones: Tombstones) -> None:
     path = run / FORGOTTEN / tombstones.FILE
-    tombstones.write(path, (tombstones.read(path) | stones).dumped())
     tombstones.keep(root, stones)
+    tombstones.write(path, (tombstones.read(path) | tombstones.load(root)).dumped())
 
 
 def _log(run: Path, asked: Plan) -> None:

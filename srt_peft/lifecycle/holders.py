@@ -6,7 +6,8 @@ Weights cannot be wound back, so each adapter is told, with the steps at which i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,40 @@ from srt_peft.errors import LockedError, SRTError
 from srt_peft.lifecycle.choosing import Holder, look
 from srt_peft.lifecycle.erasing import Leaving
 from srt_peft.lifecycle.inspect import running
-from srt_peft.review import ReviewLog
+from srt_peft.review import ReviewLog, ReviewState
 from srt_peft.training import checkpoint
 from srt_peft.training.folder import RECIPE, REVIEW, RUNS
+from srt_peft.training.recipe import load_recipe
 
 
-def holding(root: Path, holder: Holder, leaving: Leaving, given: Sequence[Path]) -> list[Holder]:
+def holding(root: Path, holder: Holder, leaving: Leaving, given: Sequence[Path]) -> list[Path]:
     """The other runs that we know of and that hold some of them; one that is being trained is not to be disturbed."""
     mine, found = {run.resolve() for run in given}, []
     for run in _known(root, holder):
         if run in mine:
             continue
-        try:
-            other = look(run)
-        except (SRTError, OSError):
-            continue
-        if leaving.of(other.identities).any():
+        if _holds(run, leaving):
             if running(run):
                 raise LockedError(
                     f"{run} has some of these examples, and is being trained at this moment. Nothing was changed: wait "
                     "until it has ended, and try again."
                 )
-            found.append(other)
+            found.append(run)
     return found
+
+
+def _holds(run: Path, leaving: Leaving) -> bool:
+    """Whether a run has some of them, in its texts, its history or its state: as much of it as can be read."""
+    parts: list[Callable[[], Any]] = [lambda: look(run).identities]
+    if (run / history.FOLDER).is_dir():
+        parts.append(lambda: history.open_history(run / history.FOLDER).seen)
+    parts += [lambda p=p: ReviewState.open(p / "srt_state").identity for p in checkpoint.all_of(run)[-1:]]  # type: ignore[misc]
+    for part in parts:
+        with suppress(SRTError, OSError):
+            identity = part()
+            if identity is not None and leaving.of(identity).any():
+                return True
+    return False
 
 
 def _known(root: Path, holder: Holder) -> list[Path]:
@@ -63,9 +75,7 @@ def _known(root: Path, holder: Holder) -> list[Path]:
     return [run for run in dict.fromkeys(run.resolve() for run in found) if (run / RECIPE).is_file()]
 
 
-def adapters(
-    holder: Holder, leaving: Leaving, gone: NDArray[np.bool_], others: Sequence[Holder]
-) -> list[dict[str, Any]]:
+def adapters(holder: Holder, leaving: Leaving, gone: NDArray[np.bool_], others: Sequence[Path]) -> list[dict[str, Any]]:
     """Every adapter that was trained on them, as far as the folders tell, and at which steps."""
     steps = list(_trained(holder, leaving, gone))
     found: list[dict[str, Any]] = []
@@ -76,9 +86,10 @@ def adapters(
             told = {"path": str(path), "reviews": len(mine), "examples": len(who), "steps": sorted(set(mine))}
             found += [told, *({**told, "path": str(m)} for m in _merged(holder.run, path))]
     for other in others:
-        of = other.recipe.model.adapter or other.recipe.model.base
+        model = load_recipe(other / RECIPE).model
+        of = model.adapter or model.base
         begun = [one for one in found if Path(one["path"]).resolve() == Path(of).expanduser().resolve()]
-        found += [{**begun[0], "path": str(path)} for path in checkpoint.all_of(other.run)] if begun else []
+        found += [{**begun[0], "path": str(path)} for path in checkpoint.all_of(other)] if begun else []
     return found
 
 

@@ -59,7 +59,7 @@ def _asked() -> bool:
 
 def _told(report: dict[str, Any]) -> Iterator[str]:
     """What is to be forgotten, and what cannot be."""
-    yield f"{report['examples']:,} examples of {report['tokens']:,} tokens are to be forgotten:"
+    yield f"{report['run']}: {report['examples']:,} examples of {report['tokens']:,} tokens are to be forgotten."
     for name, pool in report["pools"].items():
         sources = ", ".join(f"{source} {count:,}" for source, count in pool["sources"].items())
         if pool["trained"] or pool["held_out"]:
@@ -80,7 +80,7 @@ def _left(report: dict[str, Any]) -> Iterator[str]:
         yield "Other runs hold some of them. Have them forget, too:"
         yield from (f"  srt-peft forget {shlex.quote(run)}" for run in report["shared"])
     if report["sources"]:
-        yield "The sources are yours, and are as they were: remove it there as well."
+        yield "The sources are yours, and are not changed. Take the text out of them, too:"
         yield from (f"  {path}" for path in report["sources"])
 
 

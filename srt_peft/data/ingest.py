@@ -174,7 +174,7 @@ def _write(whole: Path, columns: Columns, left: _Left, register: Register, key: 
         about["supersedes"] = {"hash": supersedes.digest(raw), "seen": register.seen, "lacking": register.lacking}
     for name, chosen_rows in rows.items():
         known = others(register.key, columns["document"][chosen_rows])
-        columns["known"] = known[[row.tobytes() not in away for row in known]]
+        columns["known"] = known[[row.tobytes() not in away for row in known]] if away else known
         pools.write(whole / name, columns, chosen_rows, register.names, about)
     if register.supersedes is not None:
         with (whole / supersedes.FILE).open("xb") as file:
@@ -199,6 +199,8 @@ def _forgotten(columns: Columns, register: Register, stones: Tombstones) -> NDAr
 
 def _gone(register: Register, document: NDArray[np.int64], left: _Left, stones: Tombstones) -> set[bytes]:
     """The keys of documents of which nothing is left since it was forgotten, and that no other document has now."""
+    if not stones:
+        return set()
     there = {row.tobytes() for row in register.key[np.unique(document[np.concatenate([left.train, left.held_out])])]}
     named = register.key[stones.of("names", register.key) | stones.of("documents", register.key)]
     return {row.tobytes() for row in (*register.key[left.gone], *named)} - there - {bytes(IDENTITY_BYTES)}

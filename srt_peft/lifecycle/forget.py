@@ -148,6 +148,7 @@ def plan(holder: Holder, chosen: Chosen, stones: Tombstones, root: Path, runs: S
     key = tombstones.key(stones)
     report = holder.report(bare, gone) | {
         "adapters": adapters(holder, bare, gone, others),
+        "run": str(holder.run),
         "shared": [str(other) for other in others],
         "sources": sorted({source.path for source in (*holder.recipe.data.old, *holder.recipe.data.new)
                            if not (Path(source.path) / history.FILE).is_file()}),

@@ -200,6 +200,7 @@ def test_a_history_forgets_and_what_was_there_before_is_not_new_again(tmp_path, 
     assert told["shared"] == [str(first)], "the run before has them, and is named"
     steps = {step for one in told["adapters"] for step in one["steps"]}
     assert min(steps) < 8, "those of the update before count, too"
+    begin(recipe)  # its texts are made again, as the cache was cleared
     forgotten(first, "--yes")
     audited(first)
     assert traces(tmp_path, gone, tokens) == [str(tmp_path / f"{name}.jsonl") for name in ("new", "old", "w2")]
@@ -405,6 +406,11 @@ def test_a_run_that_was_copied_with_its_texts_forgets_these(tmp_path, monkeypatc
     for path in ("evaluation/step-00000008/perplexity-1.jsonl", "evaluation/step-00000008/qa-1.jsonl"):
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_text("{}")
+    recipe = tmp_path / "copy/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(str(tmp_path / "new.jsonl"), "somebody/some-texts"))
+    for name in ("hub/datasets--somebody--some-texts", "datasets/somebody___some-texts"):
+        (home() / name).mkdir(parents=True)
+        (home() / name / "part").write_text(gone[0])
     forgotten(tmp_path / "copy", "--ids", ids(tmp_path, documents["new"][3]["id"]), "--yes")
     assert traces(tmp_path / "copy", gone, []) == []
     assert [path.name for path in (tmp_path / "copy/evaluation").rglob("*.jsonl")] == ["qa-1.jsonl"]

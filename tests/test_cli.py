@@ -73,6 +73,8 @@ def test_commands_and_flags_are_these():
         "merge": ["run", "--out", "--dtype", "--yes"],
         "next": ["run", "overrides", "--new", "--out", "--old", "--prepare"],
         "push": ["run", "repo", "--with-state", "--public", "--dry-run", "--out", "--message", "--yes"],
+        "forget": ["runs", "--ids", "--match", "--source", "--before", "--dry-run", "--yes"],
+        "audit": ["run", "--json"],
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],
@@ -152,8 +154,8 @@ def test_a_recipe_with_five_faults_tells_all_five(tmp_path):
         "  model.tuning = 'qlra' (did you mean 'qlora'?): expected one of 'qlora', 'lora', 'full'",
         (
             "  data.max_lenght: no such key (did you mean 'max_length'?); known are "
-            "old, new, text_column, source_column, id_column, format, max_length, packing, holdout, supersedes, "
-            "clusters"
+            "old, new, text_column, source_column, id_column, date_column, format, max_length, packing, holdout, "
+            "supersedes, clusters"
         ),
         "  review.old_fraction = 2: expected the share of old examples in a draw, from 0 to 1",
         "  training.batch_size = 0: expected the examples of one optimiser step, a whole number, 1 or more",

@@ -6,7 +6,21 @@ Whatever is slow to import is imported by the function that needs it, so that `s
 
 from __future__ import annotations
 
-from srt_peft.commands import compare, demo, env, evaluate, inspect, merge, next_, plan, push, recipes, report, train
+from srt_peft.commands import (
+    compare,
+    demo,
+    env,
+    evaluate,
+    forget,
+    inspect,
+    merge,
+    next_,
+    plan,
+    push,
+    recipes,
+    report,
+    train,
+)
 
 COMMANDS = {
     "demo": demo.COMMAND,
@@ -17,6 +31,8 @@ COMMANDS = {
     "compare": compare.COMMAND,
     "report": report.COMMAND,
     "inspect": inspect.COMMAND,
+    "forget": forget.FORGET,
+    "audit": forget.AUDIT,
     "merge": merge.COMMAND,
     "push": push.COMMAND,
     "recipes list": recipes.LIST,

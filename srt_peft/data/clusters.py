@@ -55,13 +55,31 @@ def clusters_of(corpus: Corpus, k: int, *, cache: str | Path | None = None, prog
     if corpus.n_old < k:
         fault = f"data.clusters = {k} of {corpus.n_old} old examples: expected at most as many as there are"
         raise OptionError(_WHAT, [f"{fault}, since clusters are made of the old ones"])
-    told = f"{VERSION} {k} {corpus.fingerprint}"
-    target = home(cache) / "clusters" / hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+    target = _place(k, corpus.fingerprint, cache)
     found = _kept(target, len(corpus))
     if found is None:
         found = _made(corpus, k, progress=progress)
         _keep(target, found)
     return found
+
+
+def carry(corpus: Corpus, k: int, deck: NDArray[np.uint16], names: list[str], before: str) -> list[list[str]]:
+    """Keep for a corpus what is left of its clusters, none of them made anew, and drop those of what it was before.
+
+    The words that tell them apart are those of the examples that are left; without scikit-learn there are none.
+    """
+    shutil.rmtree(_place(k, before), ignore_errors=True)
+    try:
+        words = _telling(corpus, np.arange(len(corpus))[:SAMPLE], deck[:SAMPLE], len(names), lambda _: None)
+    except ModuleNotFoundError:
+        words = [[] for _ in names]
+    _keep(_place(k, corpus.fingerprint), Clusters(deck, names, words))
+    return words
+
+
+def _place(k: int, fingerprint: str, cache: str | Path | None = None) -> Path:
+    told = f"{VERSION} {k} {fingerprint}"
+    return home(cache) / "clusters" / hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 _WHAT = "data.clusters"

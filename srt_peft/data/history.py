@@ -7,6 +7,7 @@
       state/                   the review state of the examples of train, row by row, and the clock
       log                      their reviews in all updates so far
       let_go-0.safetensors     what is known of the examples that are kept no longer: they are not new when they return
+      forgotten.json           tombstones of the examples that were here until `forget` was asked for; they are not new
 
 A recipe names it as `data.old`, alone. It is written once, as a whole, by `srt_peft.lifecycle`.
 """
@@ -15,21 +16,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data import supersedes
+from srt_peft.data import supersedes, tombstones
 from srt_peft.data.pool import Pool
+from srt_peft.data.tombstones import Tombstones
 from srt_peft.errors import DamagedError, OptionError, StateError
 from srt_peft.review import ReviewState, files
 from srt_peft.review.rows import IDENTITY_BYTES
 
 FOLDER, FILE = "history", "history.json"
-STATE, LOG, LET_GO = "state", "log", "let_go-0.safetensors"
+STATE, LOG, LET_GO, FORGOTTEN = "state", "log", "let_go-0.safetensors", "forgotten.json"
 FORMAT, VERSION = "srt_peft history", 1
 
 
@@ -42,6 +44,7 @@ class History:
     train: Pool
     held_out: Pool
     let_go: NDArray[np.uint8]
+    forgotten: Tombstones = field(default_factory=lambda: Tombstones({}))
 
     @property
     def step(self) -> int:
@@ -95,7 +98,7 @@ def open_history(folder: Path) -> History:
     table: files.Layout = {"identity": (np.dtype("<u1"), (about["let_go"], IDENTITY_BYTES))}
     let_go = files.map_columns(folder / LET_GO, table, "r")
     files.verify(folder / LET_GO, let_go, about["checksums"])
-    return History(folder, about, train, held_out, let_go["identity"])
+    return History(folder, about, train, held_out, let_go["identity"], tombstones.read(folder / FORGOTTEN))
 
 
 def describe(folder: Path, let_go: NDArray[np.uint8], **about: Any) -> None:

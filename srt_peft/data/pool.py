@@ -14,6 +14,7 @@ identity      u1      n × 16    BLAKE2b-128 of its text
 key           u1      n × 16    BLAKE2b-128 of what its document is called; zeros where it is called nothing
 known         u1      k × 16    the keys of the ingest's other documents: held out, double, or empty; sorted
 text          u1      bytes     the texts, UTF-8
+date          i8      n         optional: when its document is from, seconds since 1970; NO_DATE where it does not say
 
 The identity is that of the text and not of the tokens: state follows an example to another row, another pool
 and another tokenizer. The key is that of a whole document: all examples that were cut from it share it, and so do two
@@ -48,6 +49,7 @@ FORMAT = "srt_peft pool"
 VERSION = 2
 MANIFEST = "pool.json"
 COLUMNS = "examples.safetensors"
+NO_DATE = -(2**63)
 _AGAIN = "Delete the folder and ingest the text again."
 
 
@@ -68,12 +70,13 @@ def among(these: NDArray[np.uint8], those: NDArray[np.uint8]) -> NDArray[np.bool
     return found
 
 
-def layout(examples: int, tokens: int, text: int, known: int) -> Layout:
+def layout(examples: int, tokens: int, text: int, known: int, *, dated: bool = False) -> Layout:
     """The columns of a pool of that size. Wide columns come first, so that each is aligned."""
     table = {
         "offsets": ("<i8", (examples + 1,)),
         "text_offsets": ("<i8", (examples + 1,)),
         "document": ("<i8", (examples,)),
+        **({"date": ("<i8", (examples,))} if dated else {}),
         "tokens": ("<i4", (tokens,)),
         "source": ("<i4", (examples,)),
         "identity": ("<u1", (examples, IDENTITY_BYTES)),
@@ -98,7 +101,8 @@ class Pool:
         """Map a pool. `verify=False` leaves out the checksums, for one that this run has verified already."""
         folder = Path(folder)
         manifest = _read_manifest(folder)
-        table = layout(*(manifest[name] for name in ("examples", "tokens", "text_bytes", "known")))
+        sizes = (manifest[name] for name in ("examples", "tokens", "text_bytes", "known"))
+        table = layout(*sizes, dated=manifest.get("dated") is True)
         _check_columns_file(folder / COLUMNS, table)
         pool = cls(folder, manifest, files.map_columns(folder / COLUMNS, table, "r"))
         if verify:
@@ -166,7 +170,7 @@ class Pool:
 
     def only(self, rows: NDArray[np.int64]) -> Pool:
         """These examples alone, in this order, as a pool in memory."""
-        columns = {name: self.columns[name][rows] for name in ("document", "source", "identity", "key")}
+        columns = {name: self.columns[name][rows] for name in _a_row(self.columns)}
         columns["known"] = self.columns["known"]
         for offsets, flat in (("offsets", "tokens"), ("text_offsets", "text")):
             columns[offsets] = np.append(np.int64(0), np.cumsum(np.diff(self.columns[offsets])[rows]))
@@ -201,6 +205,11 @@ class Pool:
         return self.columns["known"]
 
     @property
+    def date(self) -> NDArray[np.int64] | None:
+        """When each example's document is from, where that was asked for; NO_DATE where it did not say."""
+        return self.columns.get("date")
+
+    @property
     def document(self) -> NDArray[np.int64]:
         """Which document each example was cut from."""
         return self.columns["document"]
@@ -230,6 +239,11 @@ class Pool:
             broken.append("source")
         if broken:
             raise DamagedError(f"The pool in {self.folder} is damaged: {', '.join(broken)} cannot be. {_AGAIN}")
+
+
+def _a_row(columns: Columns) -> list[str]:
+    """The columns that have a value an example."""
+    return [name for name in ("document", "source", "identity", "key", "date") if name in columns]
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -265,10 +279,10 @@ def _write_into(
 ) -> None:
     lengths, sizes = (np.diff(columns[name])[rows] for name in ("offsets", "text_offsets"))
     known = columns["known"]
-    table = layout(rows.size, int(lengths.sum()), int(sizes.sum()), len(known))
+    table = layout(rows.size, int(lengths.sum()), int(sizes.sum()), len(known), dated="date" in columns)
     files.allocate(staged / COLUMNS, table)
     out = files.map_columns(staged / COLUMNS, table, "r+")
-    for name in ("document", "source", "identity", "key"):
+    for name in _a_row(columns):
         out[name][:] = columns[name][rows]
     out["known"][:] = known
     for offsets, flat, each in (("offsets", "tokens", lengths), ("text_offsets", "text", sizes)):
@@ -286,6 +300,7 @@ def _write_into(
         "fingerprint": _fingerprint(out),
         "checksums": files.checksums(out),
         "about": dict(about or {}),
+        **({"dated": True} if "date" in columns else {}),
     }
     del out
     for name, content in ((COLUMNS, None), (MANIFEST, files.vouched(manifest))):

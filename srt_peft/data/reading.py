@@ -15,6 +15,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -83,6 +84,28 @@ def word_of(value: Any) -> str | None:
     word = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     word.encode()  # half a character is a ValueError
     return word
+
+
+DATES = "2026-03-01, 2026-03-01T12:00:00+01:00, or the seconds since 1970"
+
+
+def seconds_of(value: Any) -> int | None:
+    """A cell that says when, in seconds since 1970; None where it does not. What names no time zone is in UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                return None
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 2**53:
+        return None
+    return math.floor(value)
 
 
 @contextmanager

@@ -28,7 +28,8 @@ FEW_IDS = 2_000
 class Register:
     """The names of an ingest's documents and sources."""
 
-    def __init__(self, sources: Iterable[str], supersedes: str | None) -> None:
+    def __init__(self, sources: Iterable[str], supersedes: str | None, *, dated: bool = False) -> None:
+        self.dated = dated
         self.pairs: list[Pair] = []
         self.lacking: str | None = None
         """The fault of the first document that has no column of what it supersedes; `seen`: whether any has it."""
@@ -37,6 +38,7 @@ class Register:
         self._names = {name: i for i, name in enumerate(dict.fromkeys(sources))}
         self._source = array("i")
         self._key = bytearray()
+        self._date = array("q")
         self._ids: set[str] = set()
 
     def watch(self, documents: Iterable[Document]) -> Iterator[Document]:
@@ -45,6 +47,7 @@ class Register:
         for document in documents:
             self._source.append(self._names.setdefault(document.source, len(self._names)))
             self._key += key_of(document.id)
+            self._date.append(document.date)
             if document.id is not None and len(self._ids) <= FEW_IDS:
                 self._ids.add(document.id)
             if self.supersedes is not None:
@@ -80,6 +83,11 @@ class Register:
     def key(self) -> NDArray[np.uint8]:
         """The key of each document."""
         return np.frombuffer(bytes(self._key), np.uint8).reshape(-1, IDENTITY_BYTES)
+
+    @property
+    def date(self) -> NDArray[np.int64]:
+        """When each document is from."""
+        return np.asarray(self._date, dtype=np.int64)
 
     @property
     def ids(self) -> list[str] | None:

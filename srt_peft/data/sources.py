@@ -17,7 +17,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from srt_peft.data.pool import NO_DATE
 from srt_peft.data.reading import (
+    DATES,
     KINDS,
     PLACE,
     PLAIN,
@@ -30,6 +32,7 @@ from srt_peft.data.reading import (
     reading,
     rows_held,
     rows_of,
+    seconds_of,
     word_of,
 )
 from srt_peft.errors import OptionError, did_you_mean
@@ -200,13 +203,14 @@ class Wanted(NamedTuple):
     supersedes: str | None = None
     grouped: bool = True
     """Whether some row of each source must have the column of what it is from."""
+    date: str | None = None
 
     def columns(self) -> dict[str, Column]:
         """What is asked for of each row; which source it is from may be left out, by a row and not by all of them."""
         asked = {"text": Column(self.text, "Name the column with text_column")}
         if self.source not in (None, BY_FILE):
             asked["source"] = Column(str(self.source), _NAME_SOURCE if self.grouped else None, sparse=True)
-        for name in ("id", "supersedes"):
+        for name in ("id", "supersedes", "date"):
             if (column := getattr(self, name)) is not None:
                 asked[name] = Column(column)
         return asked
@@ -224,6 +228,7 @@ class Document(NamedTuple):
     id: str | None = None
     supersedes: Any = None
     """What stood in that column: `Absent` where there is none."""
+    date: int = NO_DATE
 
 
 def documents_of(sources: Sequence[Source], wanted: Wanted, format: str) -> Iterator[Document]:  # noqa: A002
@@ -242,7 +247,8 @@ def documents_of(sources: Sequence[Source], wanted: Wanted, format: str) -> Iter
             own = file if file is not None and wanted.source == BY_FILE else source.name
             deck = _word(cells, "source", wanted.source, where) or own
             name = file if file is not None and kind_of(Path(file)) in PLAIN else _word(cells, "id", wanted.id, where)
-            yield Document(deck, content, where, name, cells.get("supersedes"))
+            date = _date(cells.get("date"), wanted.date, where)
+            yield Document(deck, content, where, name, cells.get("supersedes"), date)
         if wanted.grouped and lacking and not somewhere:
             fail(lacking)
 
@@ -272,6 +278,16 @@ def _word(cells: Mapping[str, Any], role: str, column: str | None, where: str) -
     except (TypeError, ValueError):
         fault = f"{where}: {column!r} is {value!r:.60}, a {type(value).__name__}: expected text, a number or null"
         raise OptionError(PLACE, [fault]) from None
+
+
+def _date(value: Any, column: str | None, where: str) -> int:
+    if value is None or isinstance(value, Absent) or value == "":
+        return NO_DATE
+    found = seconds_of(value)
+    if found is None:
+        fail(f"{where}: {column!r} is {value!r:.60}: expected a date as {DATES}, or null")
+    assert found is not None
+    return found
 
 
 def _plain(value: Any, column: str, where: str) -> str:

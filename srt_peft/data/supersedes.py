@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from srt_peft.data.corpus import Corpus
 from srt_peft.data.pool import Pool, key_of
 from srt_peft.data.reading import PLAIN, READERS, Absent, Column, kind_of, lacks, rows_of, word_of
 from srt_peft.data.sources import absent, looks_like_a_path
+from srt_peft.data.tombstones import Tombstones
 from srt_peft.errors import DamagedError, OptionError, did_you_mean
 
 FILE = "supersedes.jsonl"
@@ -165,6 +166,26 @@ def undumped(raw: bytes) -> Iterator[Pair]:
     for line in raw.splitlines():
         new, old, where = json.loads(line)
         yield Pair(new, tuple(old), where)
+
+
+def kept(pairs: Iterable[Pair], gone: Collection[bytes]) -> Iterator[Pair]:
+    """What is said of documents whose keys are not among these: nothing of those is left."""
+    for pair in pairs:
+        old = tuple(name for name in pair.old if key_of(name) not in gone)
+        if old and (pair.new is None or key_of(pair.new) not in gone):
+            yield pair._replace(old=old)
+
+
+def without(said: Supersedes, corpus: Corpus, stones: Tombstones) -> Supersedes:
+    """What is said, but for documents that were forgotten: they are no unknown names, and replace nobody.
+
+    A document that came later and is called the same is there, and is meant.
+    """
+    names = {name for pair in said.pairs for name in (pair.new, *pair.old) if name is not None}
+    buried = {name for name in names if stones.names(name)} if stones else set()
+    in_old, in_new = _Places(corpus.old, buried), _Places(corpus.new, buried)
+    gone = {key_of(name) for name in buried if name not in in_old and name not in in_new}
+    return Supersedes(tuple(kept(said.pairs, gone))) if gone else said
 
 
 def digest(raw: bytes) -> str:

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from srt_peft.data import history, supersedes
+from srt_peft.data import history, supersedes, tombstones
 from srt_peft.data.history import FOLDER, History
+from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool
 from srt_peft.errors import DamagedError, OptionError, StateError
 from srt_peft.lifecycle.past import Left, Made, make
@@ -28,7 +29,7 @@ from srt_peft.review import ReviewLog, ReviewState
 from srt_peft.review.log import RECORD
 from srt_peft.training import checkpoint, texts
 from srt_peft.training.base import fingerprint, load_tokenizer
-from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, replace
+from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, check_remembered, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import _SHAPE, dump, load_recipe
 from srt_peft.training.schedule import steps_of
@@ -115,6 +116,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
     )
     own = np.concatenate([pool[0].identity for pool in pools.values()])
     if not np.array_equal(own, state.columns["identity"]):
+        check_remembered(run.checkpoint, run.folder)
         raise DamagedError(
             f"The texts in {run.folder / POOLS} are not those that its review state follows. Restore them from a copy."
         )
@@ -157,6 +159,7 @@ def follow(
     _check_free(out)
     recipe = load_recipe(_given(last, list(new), out), overrides)
     recipe = _onto(last, recipe, out)
+    tombstones.adopt(home(), run)
     texts.check_there(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, old=())))
     horizon = recipe.next.horizon or last.steps
     out.mkdir(parents=True, exist_ok=True)
@@ -165,6 +168,9 @@ def follow(
         assert merge is not None, "whoever offers to merge knows how"
         shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped
         merge(last.checkpoint, out / BASE)
+    if (run / tombstones.FORGOTTEN / tombstones.FILE).is_file():
+        stones = (run / tombstones.FORGOTTEN / tombstones.FILE).read_bytes()
+        tombstones.write(out / tombstones.FORGOTTEN / tombstones.FILE, stones)
     replace(out / RECIPE, dump(recipe))
     return recipe, made
 
@@ -178,7 +184,7 @@ def _next_name(run: Path) -> Path:
 
 def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
-    known = {FOLDER, BASE, PUSHED, RECIPE, f".{RECIPE}.new", f".{BASE}.part"}
+    known = {FOLDER, BASE, PUSHED, RECIPE, f".{RECIPE}.new", f".{BASE}.part", tombstones.FORGOTTEN}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:

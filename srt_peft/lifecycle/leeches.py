@@ -20,7 +20,7 @@ from srt_peft.lifecycle.which import checkpoint_of
 from srt_peft.review import ReviewState, files
 from srt_peft.review.rows import BY_REQUEST
 from srt_peft.training import checkpoint
-from srt_peft.training.folder import REVIEW
+from srt_peft.training.folder import REVIEW, check_whole
 
 Ids = NDArray[np.int64]
 
@@ -54,6 +54,7 @@ def _changed(
     if not (run / "checkpoints").is_dir():
         fault = f"{run}: expected the folder of a run that has a checkpoint: its newest is what is changed"
         raise OptionError(inspect.WHAT, [fault])
+    check_whole(run)
     lock = files.Lock(run / REVIEW / "state" / "lock", f"The run in {run}")
     try:
         chosen = checkpoint_of(run, inspect.WHAT)
@@ -64,7 +65,7 @@ def _changed(
             place = chosen.folder / "srt_state"
             state, scheduler = ReviewState.restore(place), files.read_manifest(place)["scheduler"]
             change(state, ids)
-            checkpoint.revise(chosen.folder, "srt_state", lambda to: state.snapshot(to, scheduler=scheduler))
+            checkpoint.revise(chosen.folder, {"srt_state": lambda to: state.snapshot(to, scheduler=scheduler)})
     finally:
         lock.release()
     return rows

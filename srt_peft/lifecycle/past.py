@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from srt_peft.data import history, pool as pools, supersedes
 from srt_peft.data.ingest import Report
-from srt_peft.data.pool import Pool, among
+from srt_peft.data.pool import NO_DATE, Pool, among
 from srt_peft.data.register import FEW_IDS
 from srt_peft.data.supersedes import Pair
 from srt_peft.errors import OptionError
@@ -125,6 +125,11 @@ class _Joined:
             [np.asarray([number[name] for name in part.sources], np.int32)[part.source] for part in parts]
         )
         columns["known"] = np.zeros((0, IDENTITY_BYTES), np.uint8)
+        dates = [part.date for part in parts]
+        if any(date is not None for date in dates):
+            columns["date"] = np.concatenate(
+                [np.full(len(p), NO_DATE, np.int64) if d is None else d for p, d in zip(parts, dates, strict=True)]
+            )
         self.columns = columns
         _, first = np.unique(_words(columns["identity"]), return_index=True)
         self.distinct: Rows = np.sort(first)

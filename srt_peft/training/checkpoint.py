@@ -83,8 +83,8 @@ def _seal(staged: Path, step: int) -> None:
     sync(staged)
 
 
-def revise(path: Path, name: str, write: Callable[[Path], None]) -> None:
-    """Write one part of a whole checkpoint anew, all of it or nothing; the other parts are the same files.
+def revise(path: Path, parts: Mapping[str, Callable[[Path], None]]) -> None:
+    """Write parts of a whole checkpoint anew (folders or files, by name), all or nothing; the rest is the same files.
 
     A folder cannot be renamed over another, so the one that was there steps aside; `newest` puts it back if a kill
     comes between the two renames. The caller holds the run's lock.
@@ -94,11 +94,12 @@ def revise(path: Path, name: str, write: Callable[[Path], None]) -> None:
     for left in (staged, aside):
         shutil.rmtree(left, ignore_errors=True)
     try:
-        for file in (file for file in files if not file.startswith(f"{name}/")):
+        for file in (file for file in files if not any(f"{file}/".startswith(f"{name}/") for name in parts)):
             (staged / file).parent.mkdir(parents=True, exist_ok=True)
             _link(path / file, staged / file)
-        (staged / name).mkdir(parents=True)
-        write(staged / name)
+        for name, write in parts.items():
+            (staged / name).parent.mkdir(parents=True, exist_ok=True)
+            write(staged / name)
         _seal(staged, step_of(path))
         path.rename(aside)
         staged.rename(path)

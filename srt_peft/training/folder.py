@@ -15,15 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
+from srt_peft.data import tombstones
+from srt_peft.data.ingest import home
 from srt_peft.data.pool import MANIFEST, Pool
-from srt_peft.errors import DamagedError, OptionError
-from srt_peft.review import ReviewLog
+from srt_peft.data.tombstones import FORGOTTEN
+from srt_peft.errors import DamagedError, OptionError, StateError
+from srt_peft.review import ReviewLog, ReviewState
 from srt_peft.review.files import Lock
 from srt_peft.review.log import _HEAD_BYTES, RECORD
 from srt_peft.training import checkpoint
 
 RECIPE, METRICS, REVIEW, POOLS = "recipe.yaml", "metrics.jsonl", "review", "pools"
 DECKS, SUMMARY = "decks.json", "summary.json"
+PENDING, RUNS = "pending.json", "runs"
+"""What `forget` has begun, in RUN/forgotten; and the runs that a home knows of, a line each."""
 
 
 def claim(folder: Path, *, resume: bool) -> Path | None:
@@ -54,10 +59,30 @@ def claim(folder: Path, *, resume: bool) -> Path | None:
 
 def check_idle(folder: Path) -> None:
     """Refuse a folder in which a run is going on: its review state is locked as long as it is."""
+    check_whole(folder)
     lock = folder / REVIEW / "state" / "lock"
     if lock.is_file():
         with suppress(PermissionError):  # which is told in its place
             Lock(lock, f"The run in {folder}").release()
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder in which something is half forgotten."""
+    if (folder / FORGOTTEN / PENDING).is_file():
+        raise StateError(
+            f"{folder}: `forget` was interrupted there, and some of what it forgets is there still. Complete it: "
+            f"`srt-peft forget {folder}`."
+        )
+
+
+def check_remembered(start: Path, folder: Path) -> None:
+    """Refuse a checkpoint whose state follows what was forgotten in other runs."""
+    identity, stones = ReviewState.open(start / "srt_state").identity, tombstones.load(home())
+    if identity is not None and (count := int(stones.of("examples", identity).sum())):
+        raise StateError(
+            f"{count:,} examples of {folder} were forgotten in other runs: its texts do not have them any more, and "
+            f"its review state has. Have this run forget them, too: `srt-peft forget {folder}`."
+        )
 
 
 def _clear(folder: Path) -> None:
@@ -104,6 +129,18 @@ def link_pools(folder: Path, pools: Mapping[str, Pool]) -> None:
             raise _refused(folder, f"{POOLS}/{name} there was not made by a run; name another output")
         link.unlink(missing_ok=True)
         link.symlink_to(pool.folder.parent.resolve(), target_is_directory=True)
+    register(folder)
+
+
+def register(folder: Path) -> None:
+    """Note in our cache where a run lies: whoever forgets an example must know who else has it."""
+    with suppress(OSError):
+        path, line = home() / RUNS, f"{json.dumps(str(folder.resolve()))}\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            if line not in file.readlines():
+                file.write(line)
 
 
 def rewind_metrics(folder: Path, step: int) -> None:

@@ -193,6 +193,7 @@ class Data:
         _or(None, _text), "a column's name, '__file__' to make each file a source, or null", None
     )
     id_column: str = _key(_text, "a column's name; it is read where it is there", "id")
+    date_column: str | None = _key(_or(None, _text), "a column's name, which is read where it is there, or null", None)
     format: str = _one_of(("text", "chat"), "text")
     max_length: int = _key(_whole(4), "the most tokens of an example, a whole number, 4 or more", 2048)
     packing: bool = _key(_flag, "true or false", default=True, free="draws and each example's NLL are the same")

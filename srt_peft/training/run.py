@@ -33,7 +33,7 @@ from srt_peft.review import Scheduler
 from srt_peft.training import checkpoint, stack, summary
 from srt_peft.training.base import adapter_fingerprint, check_base, check_ids, fingerprint, load_tokenizer
 from srt_peft.training.card import card
-from srt_peft.training.folder import DECKS, RECIPE, claim, link_pools, replace
+from srt_peft.training.folder import DECKS, RECIPE, check_remembered, claim, link_pools, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.model import evaluating, load_model, make_optimizer
 from srt_peft.training.nll import packs_exactly
@@ -133,8 +133,8 @@ def prepare(
         asked, recipe, corpus = recipe, resolve(recipe, texts.sources), texts.corpus
         saved = None if start is None else json.loads((start / "trainer" / "trainer.json").read_text())
         identity = _identity(recipe, texts, saved and saved["identity"])
-        if saved is not None:
-            _same(recipe, identity, saved, texts.sources, allow_changes=allow_changes)
+        if saved is not None and start is not None:
+            _same(start, recipe, identity, saved, texts.sources, allow_changes=allow_changes)
             if saved["step"] >= texts.first + steps_of(recipe, len(corpus.new)):
                 if main:
                     done = saved["step"] - texts.first
@@ -224,9 +224,11 @@ _CHANGED = {
 
 
 def _same(
-    recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], sources: int, *, allow_changes: bool
+    start: Path, recipe: Recipe, identity: dict[str, str], saved: dict[str, Any], sources: int, *, allow_changes: bool
 ) -> None:
     begun, before = saved["recipe"], saved["identity"]
+    if before.get("corpus") != identity["corpus"]:
+        check_remembered(start, Path(recipe.output))
     if "decks" not in begun["review"]:  # it is of a version that drew as the paper does, and told no decks apart
         begun = begun | {"review": begun["review"] | {"preset": "paper"}}
         before = {name: identity[name] for name in identity.keys() & {"decks"}} | before

@@ -6,13 +6,15 @@ RUN/summary.json has the figures, the sentences and the ids of all superseded ex
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from srt_peft.data.corpus import Corpus
 from srt_peft.review import ReviewLog
 from srt_peft.training.binding import said, shown
 from srt_peft.training.figures import Figures, figures
@@ -31,7 +33,12 @@ def summarise(setup: Setup, steps: int) -> None:
     found = measured(setup, steps)
     gone = setup.texts.superseded.tolist()
     lines = list(said(found))
-    kept = {"figures": asdict(found), "said": lines, "superseded": gone, "superseded_texts": list(_texts(setup))}
+    kept = {
+        "figures": asdict(found),
+        "said": lines,
+        "superseded": gone,
+        "superseded_texts": list(_texts(setup.corpus, setup.texts.superseded)),
+    }
     replace(setup.folder / SUMMARY, json.dumps(kept, indent=1, sort_keys=True) + "\n")
     if found.known < steps:
         return
@@ -61,20 +68,29 @@ def _reviews(setup: Setup) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return trained, qualities
 
 
-def _texts(setup: Setup) -> Iterator[str]:
+def amended(folder: Path, corpus: Corpus, superseded: NDArray[np.int64]) -> None:
+    """Have RUN/summary.json name those who are superseded by the ids that they have now."""
+    told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    told |= {"superseded": superseded.tolist(), "superseded_texts": list(_texts(corpus, superseded))}
+    replace(folder / SUMMARY, json.dumps(told, indent=1, sort_keys=True) + "\n")
+
+
+def _texts(corpus: Corpus, superseded: NDArray[np.int64]) -> Iterator[str]:
     """How the first superseded examples begin."""
-    for i in setup.texts.superseded[:FEW_TEXTS].tolist():
-        words = setup.corpus.text(i).split()
+    for i in superseded[:FEW_TEXTS].tolist():
+        words = corpus.text(i).split()
         yield " ".join(words[:FEW_WORDS]) + (" …" if len(words) > FEW_WORDS else "")
 
 
 def decks(setup: Setup) -> str:
     """RUN/decks.json: the decks in the order in which metrics.jsonl has their slots and what they have lost."""
-    texts, n_old = setup.texts, setup.corpus.n_old
-    sizes: list[Any] = [
-        np.bincount(part, minlength=len(texts.decks)).tolist() for part in (texts.deck[:n_old], texts.deck[n_old:])
-    ]
-    listed = [{"name": name, "old": old, "new": new} for name, old, new in zip(texts.decks, *sizes, strict=True)]
-    for deck, words in zip(listed, texts.words, strict=False):  # only clusters have words
-        deck["words"] = words
+    return listed(setup.texts.decks, setup.texts.deck, setup.corpus.n_old, setup.texts.words)
+
+
+def listed(names: Sequence[str], deck: NDArray[Any], n_old: int, words: Sequence[Sequence[str]]) -> str:
+    """The decks of these names: `deck` is the number that each example has."""
+    sizes: list[Any] = [np.bincount(part, minlength=len(names)).tolist() for part in (deck[:n_old], deck[n_old:])]
+    listed = [{"name": name, "old": old, "new": new} for name, old, new in zip(names, *sizes, strict=True)]
+    for one, telling in zip(listed, words, strict=False):  # only clusters have words
+        one["words"] = telling
     return json.dumps(listed, indent=1, ensure_ascii=False) + "\n"

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.data import history, supersedes
+from srt_peft.data import history, supersedes, tombstones
 from srt_peft.data.corpus import Corpus
 from srt_peft.data.history import History
-from srt_peft.data.ingest import ingest
+from srt_peft.data.ingest import home, ingest
 from srt_peft.data.pool import Pool
 from srt_peft.data.sources import absent
 from srt_peft.data.supersedes import Pair, Supersedes
-from srt_peft.errors import OptionError
+from srt_peft.data.tombstones import Tombstones
+from srt_peft.errors import OptionError, StateError
 from srt_peft.review.options import Options
 from srt_peft.training.keys import Recipe, Source
 
@@ -109,7 +111,16 @@ def read(recipe: Recipe, tokenizer: Any) -> Texts:
 def past_of(recipe: Recipe) -> History | None:
     """What earlier updates have left, where that is the old text."""
     folder = history.named(recipe.data.old)
-    return None if folder is None else history.open_history(folder)
+    past = None if folder is None else history.open_history(folder)
+    if past is not None and tombstones.load(home()).of("examples", past.seen).any():
+        run = Path(recipe.output)
+        raise StateError(f"{past.folder} holds examples that were forgotten elsewhere. {follow_with(run)}")
+    return past
+
+
+def follow_with(run: Path) -> str:
+    """What has a run forget what was forgotten in others."""
+    return f"Have this run forget them, too: `srt-peft forget {run}`."
 
 
 def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
@@ -120,11 +131,14 @@ def corpora(recipe: Recipe, tokenizer: Any) -> tuple[Corpus, dict[str, Pool]]:
 
 def _ingested(recipe: Recipe, tokenizer: Any, past: History | None) -> tuple[Corpus, dict[str, Pool], Supersedes]:
     """What is trained on, what is held out and still holds, and what replaces what."""
-    data = recipe.data
+    data, run = recipe.data, Path(recipe.output)
+    tombstones.adopt(home(), run)
     old = tokenised(recipe, data.old, tokenizer) if past is None else (past.train, past.held_out)
-    new = tokenised(recipe, data.new, tokenizer, grouped=False, without=None if past is None else past.seen)
+    before: dict[str, Any] = {} if past is None else {"without": past.seen, "before": past.forgotten}
+    new = tokenised(recipe, data.new, tokenizer, grouped=False, **before)
     corpus = Corpus(old[0], new[0])
     said = supersedes.read(data.supersedes, corpus, past=past is not None)
+    said = supersedes.without(said, corpus, tombstones.load(home()))
     return corpus, {"old": supersedes.still(old[1], said.pairs), "new": new[1]}, said
 
 
@@ -146,6 +160,7 @@ def tokenised(
     *,
     grouped: bool = True,
     without: NDArray[np.uint8] | None = None,
+    before: Tombstones | None = None,
 ) -> tuple[Pool, Pool]:
     """The pools that these sources become under the recipe: what is trained on, and what is held out.
 
@@ -158,11 +173,13 @@ def tokenised(
         source_column=recipe.data.source_column,
         grouped=grouped,
         id_column=recipe.data.id_column,
+        date_column=recipe.data.date_column,
         supersedes_column=supersedes.column_of(recipe.data.supersedes),
         format=recipe.data.format,
         max_length=recipe.data.max_length,
         holdout=recipe.data.holdout,
         without=without,
+        before=before,
     )
     return found.train, found.held_out
 

@@ -39,7 +39,7 @@ def two_sources(world, names=("one", "two"), cut=30):  # noqa: F811
 LATER = {
     "review": {"decks", "deck_floor", "reference", "reference_sample", "retention"},
     "old": {"quiz", "quiz_every", "quiz_tokens", "explore"},
-    "data": {"source_column", "id_column", "clusters"},
+    "data": {"source_column", "id_column", "date_column", "clusters"},
 }
 """The keys that recipes did not have before a preset stood for anything, by section."""
 

@@ -224,6 +224,7 @@ def _facts_recipe(world: World, made: Path, folder: Path) -> tuple[dict[str, Any
 def _text_recipe(world: World, base: Path, folder: Path) -> dict[str, Any]:
     recipe = _recipe(world, base, folder, TEXT_RATES, {"r": 16, "alpha": 32})
     recipe["data"] |= {"max_length": texts.LENGTH, "holdout": texts.HOLDOUT}
+    recipe["model"]["attention"] = "eager"  # heads of 8: twice as fast a step as sdpa on a CPU, and the same to 1e-6
     return recipe
 
 

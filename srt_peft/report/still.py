@@ -5,6 +5,7 @@ Old is blue and drawn through, new is vermilion and dashed, as on the page. No t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from srt_peft.report.read import POOLS, Run, read_run
-from srt_peft.report.words import number
+from srt_peft.report.words import whole
 
 OLD, NEW, INK = "#0072b2", "#d55e00", "#444444"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 64, 16, 44, 48
@@ -49,12 +50,12 @@ def curves(title: str, across: str, up: str, lines: Sequence[Line], *, top: floa
     xs = [x for _, steps, _ in lines for x in steps]
     ys = [y for _, _, values in lines for y in values if np.isfinite(y)]
     low, high = min(xs), max(*xs, min(xs) + 1)
-    ceiling = top or 1.05 * max([*ys, 1e-9])
+    ceiling = top or _round(max([*ys, 1e-9]))
 
     def place(x: float, y: float) -> str:
         return f"{_across((x - low) / (high - low)):.1f},{_up(y / ceiling):.1f}"
 
-    parts = [*_frame(title, across, up), *_ticks([low, (low + high) / 2, high], ceiling)]
+    parts = [*_frame(title, across, up), *_ticks([low, high], ceiling)]
     for name, steps, values in lines:
         points = [place(x, y) for x, y in zip(steps, values, strict=True) if np.isfinite(y)]
         dash = "" if name == "old" else ' stroke-dasharray="7 4"'
@@ -70,7 +71,7 @@ def bars(title: str, across: str, table: NDArray[np.int64]) -> str:
     """[pool, k]: how many examples lie between 2**k and the next power, old and new side by side."""
     last = int(np.flatnonzero(table.sum(axis=0)).max())
     counts = table[:, : last + 1]
-    ceiling, slot = 1.05 * float(counts.max()), 1 / (last + 1)
+    ceiling, slot = _round(float(counts.max())), 1 / (last + 1)
     parts = [*_frame(title, across, "examples"), *_ticks([], ceiling)]
     for k in range(last + 1):
         middle = _across((k + 0.5) * slot)
@@ -81,6 +82,12 @@ def bars(title: str, across: str, table: NDArray[np.int64]) -> str:
             tall = HEIGHT - BOTTOM - y
             parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{colour}"/>')
     return _svg(title, parts)
+
+
+def _round(value: float) -> float:
+    """The next number, up, whose half is read as easily."""
+    ten = 10.0 ** math.floor(math.log10(value))
+    return next(step * ten for step in (1, 2, 4, 6, 8, 10) if step * ten >= value)
 
 
 def _across(share: float) -> float:
@@ -107,12 +114,11 @@ def _frame(title: str, across: str, up: str) -> Iterator[str]:
 
 def _ticks(across: Sequence[float], ceiling: float) -> Iterator[str]:
     for i, value in enumerate(across):
-        anchor = ("start", "middle", "end")[i]
-        yield _text(_across(i / 2), HEIGHT - BOTTOM + 18, number(round(value)).removesuffix(".000"), anchor=anchor)
+        yield _text(_across(i), HEIGHT - BOTTOM + 18, whole(value), anchor=("start", "end")[i])
     for share in (0.0, 0.5, 1.0):
         y = _up(share)
         yield f'<path d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}" stroke="{INK}" stroke-opacity="0.15"/>'
-        yield _text(LEFT - 6, y + 4, number(share * ceiling), anchor="end")
+        yield _text(LEFT - 6, y + 4, f"{share * ceiling:,.10g}", anchor="end")
 
 
 def _text(x: float, y: float, told: str, *, anchor: str = "start", weight: str = "normal", size: int = 12) -> str:

@@ -21,6 +21,7 @@ from srt_peft.data.history import open_history
 from srt_peft.lifecycle import pushed
 from srt_peft.lifecycle.following import follow
 from srt_peft.review import ReviewLog, files
+from srt_peft.review.files import Lock
 from srt_peft.training.loop import train
 from tests.data.helpers import prose
 from tests.lifecycle import loopback
@@ -537,6 +538,27 @@ def test_only_a_finished_run_is_pushed(first, world, hub, tmp_path, capsys):  # 
     for path in saved.iterdir():
         shutil.rmtree(path)
     assert "has no whole checkpoint" in called(capsys, "push", tmp_path / "run", REPO, code=1)
+    lock = Lock(first / "review/state/lock", "the run")
+    assert "is being written by another process" in called(capsys, "push", first, REPO, code=1)
+    lock.release()
+    assert not hub.repos
+
+
+def test_what_a_killed_push_left_goes_with_the_next(first, hub, capsys):
+    """It has hashes of texts."""
+    left = first / ".push/push/srt_state"
+    left.mkdir(parents=True)
+    (left / "columns-0.safetensors").write_bytes(b"hashes")
+    called(capsys, "push", first, REPO)
+    assert not (first / ".push").exists()
+    assert not [name for name in hub.repos[REPO].at("main") if "srt_state" in name]
+
+
+def test_one_push_of_a_run_at_a_time(first, hub, capsys):
+    lock = Lock(first / ".push/lock", "the push")
+    assert "is being written by another process" in called(capsys, "push", first, REPO, code=1)
+    lock.release()
+    shutil.rmtree(first / ".push")
     assert not hub.repos
 
 

@@ -310,7 +310,7 @@ def _killed(number, run, chosen):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 def test_killed_anywhere_it_is_not_begun_or_the_next_call_completes_it(tmp_path, monkeypatch, part):
     """SIGKILL before each rename, removal, new folder, opening and flush: every fourth of them, four times."""
     first, documents, recipe = world(tmp_path, monkeypatch, 0, 25, 25)

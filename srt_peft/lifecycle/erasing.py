@@ -103,6 +103,8 @@ def sweep(home: Path, runs: list[Path]) -> None:
         left.unlink(missing_ok=True)
     for left in home.glob("references/.*"):
         left.unlink(missing_ok=True)
+    for left in (home / "fetched", *(run / ".push" for run in runs)):  # states, on their way from a hub or to one
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def groups_of(home: Path) -> list[Path]:

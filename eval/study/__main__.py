@@ -2,6 +2,7 @@
 
     python -m eval.study run --data FOLDER             all of it; interrupted, the same command goes on
     python -m eval.study table > eval/study/results.md
+    python -m eval.study pictures                      a picture a world, in docs/pictures
     python -m eval.study run --quick --data FOLDER     two worlds, four rows, two seeds: minutes
 
 The grid is eval/study/study.yaml. README.md says what FOLDER has to hold; without it the worlds of facts alone are run.
@@ -25,7 +26,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m eval.study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("run", "table"), default="run")
+    parser.add_argument("what", nargs="?", choices=("run", "table", "pictures"), default="run")
     parser.add_argument("--quick", action="store_true", help="the small grid that the file has beside the whole one")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="copies of the texts, and a pretrained base")
     parser.add_argument("--only", action="append", default=[], metavar="WORLD", help="this world; may be given again")
@@ -33,6 +34,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once (default: one a core; one a GPU)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="where all lies (default runs/study, -quick)")
     parser.add_argument("--grid", type=Path, default=plans.STUDY, metavar="FILE", help="another grid than study.yaml")
+    parser.add_argument("--to", type=Path, default=Path("docs/pictures"), metavar="DIR", help="where pictures go")
     given = parser.parse_args(arguments)
     if given.jobs is not None and given.jobs < 1:
         raise OptionError("eval.study", [f"--jobs = {given.jobs}: expected 1 or more"])
@@ -102,6 +104,11 @@ def main(arguments: Sequence[str]) -> int:
             from eval.study import table  # noqa: PLC0415 - NumPy
 
             print(table.told(plan, given.output, list(arguments)))
+            return 0
+        if given.what == "pictures":
+            from eval.study import pictures  # noqa: PLC0415 - NumPy
+
+            print(*pictures.draw(plan, given.output, given.to), sep="\n")
             return 0
         if given.data is None and any(world.kind == "text" for world in plan.worlds):
             say("Worlds of text need --data FOLDER, and are left out.")

@@ -78,8 +78,9 @@ class Pool:
         self.step = state.step
         self.number, self.seed, self.stagger = number, seed, stagger
         self.share = 0
-        self.decks = (columns["deck"][rows], columns["forgetting"]) if "deck" in columns else None
-        """Which deck each is in, and what each deck has lost."""
+        kept = (columns["deck"][rows], columns["reviews"], columns["forgetting"]) if "deck" in columns else None
+        self.decks = kept
+        """Which deck each is in, how many reviews each deck has, and what it has lost."""
         self.held: Ids = columns["asked"][waits(columns)] if number == 0 and "asked" in columns else NOBODY
         """Who was asked, and waits to be drawn by what was answered: in no agenda until then."""
 

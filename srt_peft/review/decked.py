@@ -27,7 +27,7 @@ class Decked:
     def __init__(self, pool: Pool, make: Callable[[Pool], Agenda], kind: str, floor: float) -> None:
         assert pool.decks is not None, "a state that is drawn by decks has them"
         self.pool, self.kind, self.floor = pool, kind, floor
-        self.deck, self.forgetting = pool.decks
+        self.deck, self.reviews, self.forgetting = pool.decks
         ends = np.cumsum(np.bincount(self.deck, minlength=self.forgetting.size))
         order = np.argsort(self.deck, kind="stable").astype(np.uint32)
         self.rows = np.split(order, ends[:-1])
@@ -60,7 +60,7 @@ class Decked:
         What is shared out in the same step is rounded by another number each `turn`: were who is asked and who of them
         is studied rounded by one, a deck could be asked only in steps in which it is not studied, and never be.
         """
-        share = decks.shares(self.kind, self.forgetting, self.sizes, self.floor)
+        share = decks.shares(self.kind, self.reviews, self.forgetting, self.sizes, self.floor)
         chance = uniform(turn + 1, self.pool.bits(step))[turn]
         return decks.slots(k, decks.wanted(k, share, self.sizes), available, float(chance))
 

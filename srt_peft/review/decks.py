@@ -1,10 +1,15 @@
 """Decks: examples of one source (a file, a topic, a corpus) as a group, and how the old slots are shared among them.
 
-    share of deck g    (1 − floor)·f_g / Σf + floor·n_g / Σn         auto: by what each was found to have lost
+    share of deck g    (1 − floor)·f̂_g / Σf̂ + floor·n_g / Σn         auto: by what each was found to have lost
                        √n_g / Σ√n,   1 / G                           sqrt, equal: static, without any measurement
 
     f_g    a running mean of log(PPL_now / PPL_reference) over the deck's own reviews: the plain mean of its first 20,
-           after which each review counts for a twentieth; 0.001 at least, so that nothing is ever divided by nothing
+           after which each review counts for a twentieth
+    f̂_g    f_g, drawn towards the mean f of all decks as if that were PRIOR reviews more; 0.001 at least, so that
+           nothing is ever divided by nothing
+
+What a few reviews have said may be of the first steps, when nothing was lost yet. Taken as it is, such a deck would
+hardly be drawn again, and so never be seen to forget: a measurement that decides who is measured must not trust itself.
 
 It asks for no forward pass: the reviews are those of the training batches, or of the quiz, where there is one. What it
 makes small is the forgetting of the mean and of the worst deck, and not of the mean example: a large deck that holds
@@ -24,6 +29,8 @@ from srt_peft.errors import OptionError
 
 FEW, WEIGHT = 20, 0.05
 LEAST = 1e-3
+PRIOR, MEMORY = 10.0, 40
+"""How many reviews the mean of all decks counts for in each, and how many of its own at most: f forgets older ones."""
 MOST, REST = 10.0, 8
 LIMIT = 2**16
 
@@ -68,7 +75,15 @@ def means(deck: NDArray[np.integer], reference: NDArray[np.floating], count: int
 # --- how the slots are shared ---------------------------------------------------------------------------------------
 
 
-def shares(kind: str, forgetting: Floats, sizes: Counts, floor: float) -> Floats:
+def believed(reviews: Counts, forgetting: Floats) -> Floats:
+    """f̂ of each deck: the fewer of its reviews have told, the more it is what all decks have lost."""
+    weight = np.minimum(reviews, MEMORY).astype(np.float64)
+    mean = (weight * forgetting).sum() / max(weight.sum(), 1.0)
+    found: Floats = (weight * forgetting + PRIOR * mean) / (weight + PRIOR)
+    return found
+
+
+def shares(kind: str, reviews: Counts, forgetting: Floats, sizes: Counts, floor: float) -> Floats:
     """The share of each deck: they add up to 1, and an empty deck has none."""
     there = sizes > 0
     if kind == "sqrt":
@@ -76,7 +91,7 @@ def shares(kind: str, forgetting: Floats, sizes: Counts, floor: float) -> Floats
     elif kind == "equal":
         weight = there.astype(np.float64)
     else:
-        lost = np.where(there, np.maximum(forgetting, LEAST), 0.0)
+        lost = np.where(there, np.maximum(believed(reviews, forgetting), LEAST), 0.0)
         return (1 - floor) * _part(lost) + floor * _part(sizes.astype(np.float64))
     return _part(weight)
 

@@ -34,6 +34,13 @@ def poured(total, share, most):
     return got
 
 
+def believed(reviews, lost):
+    """What each deck is taken to have lost: its own reviews, forty at most, and ten of what all decks have lost."""
+    weight = [min(n, 40) for n in reviews]
+    mean = sum((w * x for w, x in zip(weight, lost, strict=True)), Fraction(0)) / max(sum(weight), 1)
+    return [(w * x + 10 * mean) / (w + 10) for w, x in zip(weight, lost, strict=True)]
+
+
 def wishes(kind, k, lost, sizes, floor):
     """How many of k slots each deck is to have: its share of them, but no more than is good for it."""
     pool = sum(sizes.values())
@@ -187,7 +194,7 @@ class DeckTwin(twin.Twin):
         if not drawn:
             return
         sizes = {g: len(ids) for g, ids in self.by_deck(self.members(0)).items()}
-        wish = wishes(self.decks, len(drawn), self.lost, sizes, self.deck_floor)
+        wish = wishes(self.decks, len(drawn), believed(self.reviews, self.lost), sizes, self.deck_floor)
         mean = poured(Fraction(len(drawn)), wish, {g: Fraction(len(i)) for g, i in self.by_deck(available).items()})
         for g, ids in self.by_deck(drawn).items():
             assert math.floor(mean[g] - NEAR) <= len(ids) <= math.ceil(mean[g] + NEAR), (g, len(ids), float(mean[g]))

@@ -248,13 +248,13 @@ def _reference(f: Figures) -> str | None:
     if cost < 0.1:
         return None
     what = "Warning: what" if cost > 0.5 else "What"
-    sample = (
-        " review.reference_sample bounds it, to so many examples a deck: on the demo's world 30 did as well as all."
-    )
-    return (
-        f"{what} the base scores before the first step costs {_percent(cost)} of the update's compute, an estimate."
-        f"{sample if f.cost('reference') else ''}"
-    )
+    less = ""
+    if f.cost("reference"):
+        free = f.options.decks == "auto" and not f.options.quiz
+        less = " review.decks: sqrt needs none, and kept most of what measured decks keep;" if free else ""
+        less += " review.reference_sample bounds it, to so many examples a deck."
+    told = f"{what} the base scores before the first step costs {_percent(cost)} of the update's compute, an estimate."
+    return told + less
 
 
 def _assumed(f: Figures) -> str | None:

@@ -23,6 +23,7 @@ from tests.integrations.worlds import (
     arguments,
     losses,
     made,
+    masked,
     needs_trl,
     padded,
     tokenizer,
@@ -124,10 +125,11 @@ def test_so_does_trl(ours, tmp_path, watched, accumulation, padding_free):
     from srt_peft.integrations.trl import SRTSFTTrainer
 
     mine = ours(REVIEW)
-    args = arguments(tmp_path, accumulation, SFTConfig, padding_free=padding_free, max_length=None, bf16=False)
+    more = {"padding_free": padding_free, "max_length": None, "bf16": False, "completion_only_loss": True}
+    args = arguments(tmp_path, accumulation, SFTConfig, **more)
     trainer = made(
-        tmp_path, kind=SRTSFTTrainer, args=args, old_dataset=mine.old, new_dataset=mine.new, data_collator=None,
-        processing_class=tokenizer(),
+        tmp_path, kind=SRTSFTTrainer, args=args, old_dataset=masked(mine.old), new_dataset=masked(mine.new),
+        data_collator=None, processing_class=tokenizer(),
     )  # fmt: skip
     trainer.train()
     same(mine, watched, losses(trainer))

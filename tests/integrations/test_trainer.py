@@ -19,6 +19,7 @@ from tests.integrations.worlds import (
     THRESHOLDS,
     B,
     arguments,
+    bystanders,
     losses,
     made,
     padded,
@@ -26,6 +27,8 @@ from tests.integrations.worlds import (
     weights,
 )  # fmt: skip
 from tests.training.families import tiny
+
+pytestmark = bystanders
 
 
 def test_a_step_is_a_draw_and_is_reviewed_once(tmp_path, watched):

@@ -13,6 +13,7 @@ Loss, precision, accumulation, logs, callbacks and evaluation are Trainer's own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,7 @@ class SRTMixin(_Base):
 
     def train(
         self,
-        resume_from_checkpoint: str | bool | None = None,  # noqa: FBT001 - Trainer's own
+        resume_from_checkpoint: str | PathLike[str] | bool | None = None,  # noqa: FBT001 - Trainer's own
         *args: Any,
         **kwargs: Any,
     ) -> Any:
@@ -152,7 +153,9 @@ class SRTMixin(_Base):
 
         if args or kwargs.get("trial") is not None:
             raise OptionError("SRTTrainer", ["trial: a search over settings would share one review state. Use a loop"])
-        if resume_from_checkpoint is True:
+        if isinstance(resume_from_checkpoint, PathLike):
+            resume_from_checkpoint = fspath(resume_from_checkpoint)
+        elif resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True  # type: ignore[no-untyped-call]
         self._srt_windows.void()
         self._srt_windows.skip = 0

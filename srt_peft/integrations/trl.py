@@ -94,8 +94,8 @@ def _check(config: Any) -> None:
         )
     if getattr(config, "loss_type", "nll") == "chunked_nll":
         faults.append(
-            "args.loss_type = 'chunked_nll' gives one loss for a whole batch and no token's: expected 'nll', or a "
-            "newer TRL, whose 'nll' makes no logits, either"
+            "args.loss_type = 'chunked_nll' gives one loss for a whole batch, and none of its tokens': expected "
+            "'nll', which from TRL 1.16 on makes no logits, either"
         )
     if faults:
         raise OptionError("SRTSFTTrainer", faults)

@@ -125,7 +125,13 @@ def test_so_does_trl(ours, tmp_path, watched, accumulation, padding_free):
     from srt_peft.integrations.trl import SRTSFTTrainer
 
     mine = ours(REVIEW)
-    more = {"padding_free": padding_free, "max_length": None, "bf16": False, "completion_only_loss": True}
+    more = {
+        "padding_free": padding_free,
+        "max_length": None,
+        "bf16": False,
+        "completion_only_loss": True,
+        "loss_type": "nll",
+    }
     args = arguments(tmp_path, accumulation, SFTConfig, **more)
     trainer = made(
         tmp_path, kind=SRTSFTTrainer, args=args, old_dataset=masked(mine.old), new_dataset=masked(mine.new),

@@ -113,10 +113,34 @@ def test_kill_and_resume_draw_as_if_nothing_had_happened(tmp_path, watched, more
 
 
 def test_a_checkpoint_holds_the_review_state_of_its_step(tmp_path):
-    made(tmp_path, args=arguments(tmp_path, save_strategy="steps", save_steps=4)).train()
+    args = arguments(tmp_path, save_strategy="steps", save_steps=4)
+    made(tmp_path, args=args).train()
     state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
     with load_scheduler(tmp_path / "checkpoint-4" / "srt_state") as saved:
         assert saved.state.step == state["global_step"] == 4
+    resumed = made(tmp_path, args=args)
+    resumed.train(resume_from_checkpoint=tmp_path / "checkpoint-4")
+    assert resumed.srt.state.step == resumed.state.global_step == 6
+
+
+def test_what_is_pushed_has_the_review_state(tmp_path):
+    """A checkpoint is whole when Trainer hands it to the hub, which here is a list."""
+    pushed = []
+
+    class Mine(SRTTrainer):
+        def init_hf_repo(self, token=None, **_):
+            self.hub_model_id = "me/mine"
+
+        def _push_from_checkpoint(self, checkpoint_folder):
+            with load_scheduler(f"{checkpoint_folder}/srt_state") as saved:
+                pushed.append(saved.state.step)
+
+        def _finish_current_push(self):
+            pass
+
+    args = arguments(tmp_path, push_to_hub=True, save_strategy="steps", save_steps=3)
+    made(tmp_path, args=args, kind=Mine).train()
+    assert pushed == [3, 6]
 
 
 def test_with_the_best_model_comes_the_review_state_that_it_had(tmp_path):

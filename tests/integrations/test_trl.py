@@ -36,7 +36,7 @@ def trainer(folder, accumulation=2, old=OLD, new=NEW, *, own=None, **more):
 
     from srt_peft.integrations.trl import SRTSFTTrainer
 
-    args = arguments(folder, accumulation, SFTConfig, **{"max_length": None, "bf16": False} | more)
+    args = arguments(folder, accumulation, SFTConfig, **{"max_length": None, "bf16": False, "loss_type": "nll"} | more)
     return made(
         folder, kind=SRTSFTTrainer, args=args, old_dataset=old, new_dataset=new, data_collator=None,
         processing_class=tokenizer(), **own or {},
@@ -158,6 +158,12 @@ def test_lora_by_peft_config_with_evaluation(tmp_path, watched):
 def test_packing_is_refused_by_name(tmp_path):
     with pytest.raises(OptionError, match=r"args\.packing = True glues examples together .* padding_free=True"):
         trainer(tmp_path, packing=True, max_length=40)
+
+
+def test_a_loss_that_is_told_for_whole_batches_only_is_refused_by_name(tmp_path):
+    """The default of some versions of TRL."""
+    with pytest.raises(OptionError, match=r"args\.loss_type = 'chunked_nll' gives one loss .* expected 'nll'"):
+        trainer(tmp_path, loss_type="chunked_nll")
 
 
 def test_columns_that_differ_are_refused(tmp_path):

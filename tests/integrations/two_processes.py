@@ -26,7 +26,7 @@ if sft:
     from srt_peft.integrations.trl import SRTSFTTrainer
     from tests.integrations.worlds import tokenizer
 
-    args = arguments(folder, accumulation, SFTConfig, max_length=None, bf16=False, **more)
+    args = arguments(folder, accumulation, SFTConfig, max_length=None, bf16=False, loss_type="nll", **more)
     own = {"kind": SRTSFTTrainer, "data_collator": None, "processing_class": tokenizer()}
 else:
     args, own = arguments(folder, accumulation, **more), {}

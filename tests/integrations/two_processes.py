@@ -9,7 +9,7 @@ from srt_peft.review import Scheduler
 from tests.integrations.worlds import arguments, losses, made
 
 transformers.logging.set_verbosity_error()
-folder, accumulation, per_device, sft, resume = sys.argv[1], *map(int, sys.argv[2:6])
+folder, accumulation, per_device, sft, resume, short = sys.argv[1], *map(int, sys.argv[2:7])
 seen, review = [], Scheduler.review
 
 
@@ -30,6 +30,8 @@ if sft:
     own = {"kind": SRTSFTTrainer, "data_collator": None, "processing_class": tokenizer()}
 else:
     args, own = arguments(folder, accumulation, **more), {}
+if short:  # five of new are due at first, in a window of eight micro-batches
+    own |= {"old_dataset": None, "review": {"preset": "paper", "stagger": 8, "old_fraction": 0.0}}
 trainer = made(folder, args=args, **own)
 trainer.train(resume_from_checkpoint=bool(resume) or None)
 if trainer.args.process_index == 0:

@@ -35,7 +35,7 @@ trainer = SRTSFTTrainer(
         logging_steps=5,
         max_length=None,
         padding_free=True,
-        loss_type="nll",  # the default of TRL before 1.16 tells no token's NLL
+        loss_type="nll",  # the default of TRL 1.9, chunked_nll, tells no token's NLL
         bf16=False,
         report_to="none",
     ),

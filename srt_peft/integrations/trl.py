@@ -95,7 +95,7 @@ def _check(config: Any) -> None:
     if getattr(config, "loss_type", "nll") == "chunked_nll":
         faults.append(
             "args.loss_type = 'chunked_nll' gives one loss for a whole batch, and none of its tokens': expected "
-            "'nll', which from TRL 1.16 on makes no logits, either"
+            "'nll', which in TRL 1.16 makes no logits, either"
         )
     if faults:
         raise OptionError("SRTSFTTrainer", faults)

@@ -1,6 +1,12 @@
+"""One thread a model, and nothing told to anybody."""
+
 import gc
+import os
 
 import pytest
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL counts its users; read when huggingface_hub is imported
+
 import torch
 
 from tests.integrations.worlds import watched  # noqa: F401 - a fixture for the whole folder

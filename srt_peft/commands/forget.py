@@ -63,7 +63,7 @@ def _told(report: dict[str, Any]) -> Iterator[str]:
     for name, pool in report["pools"].items():
         sources = ", ".join(f"{source} {count:,}" for source, count in pool["sources"].items())
         if pool["trained"] or pool["held_out"]:
-            yield f"  {name}: {pool['trained']:,} trained on, {pool['held_out']:,} held out ({sources})"
+            yield f"  {name}: {pool['trained']:,} to train on, {pool['held_out']:,} held out ({sources})"
     if report["let_go"]:
         yield f"  {report['let_go']:,} that were let go, and known by their hashes only"
     yield from _left(report)

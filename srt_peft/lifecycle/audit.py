@@ -45,7 +45,8 @@ def _checks(run: Path, root: Path, stones: Tombstones) -> Iterator[Check]:
     yield Check("nothing is half forgotten", f"complete it: srt-peft forget {run}" if begun else "")
     for path in sorted((run / FORGOTTEN).glob("receipt-*.json")):
         yield _check(f"{FORGOTTEN}/{path.name}", lambda path=path: _receipt(path, stones))  # type: ignore[misc]
-    own = {f"{POOLS}/{name}": run / POOLS / name for name in ("old", "new")}
+    prepared = (run / history.FOLDER).is_dir() and not (run / POOLS).is_dir()  # and not begun: it has no pools yet
+    own = {} if prepared else {f"{POOLS}/{name}": run / POOLS / name for name in ("old", "new")}
     every = own | {f"cache {path.name}": path for path in erasing.groups_of(root)}
     if (run / history.FOLDER).is_dir():
         every[history.FOLDER] = run / history.FOLDER

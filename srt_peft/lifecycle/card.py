@@ -128,8 +128,11 @@ def _data(facts: Facts) -> list[str]:
         rest = found[_MOST:]
         if rest:
             lines.append(f"| {name} | {len(rest):,} more sources | {sum(n for _, n in rest):,} |")
-    held_out = sum(len(pool) for pool in facts.left.held_out)
-    return [*lines, "", f"{held_out:,} more examples were held out, and never trained on.", ""]
+    return [*lines, "", f"{_apart(facts):,} more examples were held out, and never trained on.", ""]
+
+
+def _apart(facts: Facts) -> int:
+    return sum(len(pool) for pool in facts.left.held_out)
 
 
 def _cell(text: str) -> str:
@@ -198,7 +201,8 @@ def _measured(facts: Facts) -> list[str]:
     for result in facts.results:
         lines += [result.table.strip(), ""]
     if not held_out and not facts.results:
-        lines += ["Nothing was measured: no text was held out, and no suite was asked.", ""]
+        apart = "the text that is held out was not asked" if _apart(facts) else "no text was held out"
+        lines += [f"Nothing was measured: {apart}, and no suite was.", ""]
     return lines
 
 

@@ -160,13 +160,14 @@ def follow(
     recipe = load_recipe(_given(last, list(new), out), overrides)
     recipe = _onto(last, recipe, out)
     tombstones.adopt(home(), run)
+    check_remembered(last.checkpoint, run)
     texts.check_there(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, old=())))
     horizon = recipe.next.horizon or last.steps
     out.mkdir(parents=True, exist_ok=True)
     made = make(left_by(last, old), out / FOLDER, keep=recipe.next.keep, horizon=horizon)
+    shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped, or went on otherwise
     if recipe.next.adapter == "merge":
         assert merge is not None, "whoever offers to merge knows how"
-        shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped
         merge(last.checkpoint, out / BASE)
     if (run / tombstones.FORGOTTEN / tombstones.FILE).is_file():
         stones = (run / tombstones.FORGOTTEN / tombstones.FILE).read_bytes()

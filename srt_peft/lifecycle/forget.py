@@ -36,7 +36,7 @@ from srt_peft.errors import DamagedError, OptionError, StateError
 from srt_peft.lifecycle import erasing
 from srt_peft.lifecycle.choosing import WHAT, Chosen, Holder, look
 from srt_peft.lifecycle.erasing import Leaving
-from srt_peft.lifecycle.holders import adapters, holding
+from srt_peft.lifecycle.holders import adapters, holding, known
 from srt_peft.review import ReviewState, files
 from srt_peft.training import checkpoint, summary
 from srt_peft.training.folder import DECKS, METRICS, PENDING, POOLS, RECIPE, REVIEW, SUMMARY, replace
@@ -147,7 +147,7 @@ def plan(holder: Holder, chosen: Chosen, stones: Tombstones, root: Path, runs: S
     count = len(list((holder.run / FORGOTTEN).glob("receipt-*.json")))
     key = tombstones.key(stones)
     report = holder.report(bare, gone) | {
-        "adapters": adapters(holder, bare, gone, others),
+        "adapters": adapters(holder, bare, known(root, holder, runs)),
         "run": str(holder.run),
         "shared": [str(other) for other in others],
         "sources": sorted({source.path for source in (*holder.recipe.data.old, *holder.recipe.data.new)

@@ -17,13 +17,13 @@ no due set, and so none of this but the orders. Why auto is what it is: docs/dec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 from srt_peft.review.kinds import SCHEDULERS
 from srt_peft.review.options import Options
-from srt_peft.training.keys import Recipe
+from srt_peft.training.keys import Recipe, Review
 
 PAPER: dict[str, Any] = {
     name: getattr(Options, name) for name in ("stagger", "recall", "reference", "underfull", "decks", "quiz")
@@ -81,12 +81,30 @@ def told(asked: Recipe, resolved: Recipe) -> Iterator[str]:
         yield from _in_vain(asked)
 
 
+def reopened(given: Recipe, asked: Recipe, begun: Recipe) -> Recipe:
+    """The recipe that a resume was given, with what the run was `asked` to leave to its preset left to it again.
+
+    The recipe.yaml of a run has all that was decided when it was begun, and so resumes it. Taken at its word it would
+    bind every update after this one, too.
+    """
+    decided, left = _options(begun), [key for key, value in _options(asked).items() if value is None]
+    stays = [key for key in left if _options(given)[key] == decided[key]]
+    return replace(given, review=_without(given.review, stays))
+
+
+def _without(review: Review, keys: Collection[str]) -> Review:
+    """The review settings with these left to the preset."""
+    left: dict[str, Any] = {key: None for key in keys if "." not in key}
+    for pool in ("old", "new"):
+        own: dict[str, Any] = {key.partition(".")[2]: None for key in keys if key.startswith(f"{pool}.")}
+        left[pool] = replace(getattr(review, pool), **own)
+    return replace(review, **left)
+
+
 def _in_vain(asked: Recipe) -> Iterator[str]:
     """What a preset would have otherwise of a recipe that leaves it nothing, as the recipe.yaml of a run does."""
     review = asked.review
-    left: dict[str, Any] = dict.fromkeys(("recall", "reference", "underfull", "stagger", "decks"))
-    old, new = replace(review.old, order=None, quiz=None), replace(review.new, order=None)
-    recipe = replace(asked, review=replace(review, **left, old=old, new=new))
+    recipe = replace(asked, review=_without(review, _options(asked)))
     one, several = (_options(resolve(recipe, sources)) for sources in (1, 2))
     differing = [
         f"{key} stays {value}, where it would be {one[key]}"

@@ -59,7 +59,7 @@ def rehearse(
         recipe.review.scheduler,
         old=pools.old,
         new=pools.new,
-        deck=pools.deck if len(pools.decks) > 1 else None,
+        deck=pools.deck if len(pools.decks) > 1 or recipe.review.decks != "off" else None,
         past=past,
         **options_of(recipe, pools.new, 0 if past is None else past.step),
     )

@@ -37,7 +37,7 @@ from srt_peft.training.folder import DECKS, RECIPE, check_remembered, claim, lin
 from srt_peft.training.keys import Recipe
 from srt_peft.training.model import evaluating, load_model, make_optimizer
 from srt_peft.training.nll import packs_exactly
-from srt_peft.training.preset import resolve, told
+from srt_peft.training.preset import reopened, resolve, told
 from srt_peft.training.ranks import as_one, available, from_main
 from srt_peft.training.recipe import changed, dump, load_recipe
 from srt_peft.training.schedule import steps_of
@@ -134,6 +134,7 @@ def prepare(
         saved = None if start is None else json.loads((start / "trainer" / "trainer.json").read_text())
         identity = _identity(recipe, texts, saved and saved["identity"])
         if saved is not None and start is not None:
+            asked = reopened(asked, load_recipe(saved.get("asked", saved["recipe"])), load_recipe(saved["recipe"]))
             _same(start, recipe, identity, saved, texts.sources, allow_changes=allow_changes)
             if saved["step"] >= texts.first + steps_of(recipe, len(corpus.new)):
                 if main:

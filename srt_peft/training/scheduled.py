@@ -40,7 +40,7 @@ def _fresh(setup: Setup, places: dict[str, Any]) -> Scheduler:
         old=setup.corpus.n_old,
         new=len(setup.corpus) - setup.corpus.n_old,
         identity=setup.corpus.identity,
-        deck=setup.texts.deck if len(setup.texts.decks) > 1 else None,
+        deck=setup.texts.deck if len(setup.texts.decks) > 1 or setup.recipe.review.decks != "off" else None,
         past=None if past is None else past.state(setup.texts.decks),
         **_options(setup),
         **places,

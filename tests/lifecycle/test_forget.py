@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,8 @@ from srt_peft.data import Pool
 from srt_peft.data.history import open_history
 from srt_peft.data.ingest import home
 from srt_peft.errors import LockedError, StateError
-from srt_peft.lifecycle import choosing
-from srt_peft.lifecycle.following import Ended, left_by
+from srt_peft.lifecycle import choosing, following as lifecycle_following
+from srt_peft.lifecycle.following import Ended, follow, left_by
 from srt_peft.lifecycle.forget import forget
 from srt_peft.lifecycle.leeches import suspend
 from srt_peft.lifecycle.past import make
@@ -204,6 +205,51 @@ def test_a_history_forgets_and_what_was_there_before_is_not_new_again(tmp_path, 
     forgotten(first, "--yes")
     audited(first)
     assert traces(tmp_path, gone, tokens) == [str(tmp_path / f"{name}.jsonl") for name in ("new", "old", "w2")]
+
+
+def taught(run, texts):
+    """The steps at which a run's own log says that these were trained on."""
+    return sorted({step for step, text, _, _ in snapshot(run)[1] if text in texts})
+
+
+def test_every_adapter_of_the_line_is_told_with_the_steps_of_its_own(tmp_path, monkeypatch):
+    """Nobody drew it in the first update, the second did: the first is asked, and the second's adapters are told."""
+    first, _, recipe = world(tmp_path, monkeypatch)
+    week = write(tmp_path / "w2.jsonl", rows(20, 9))
+    second, after = following(first, recipe, tmp_path / "run-2", week)
+    here, there = ({text for _, text, _, _ in snapshot(run)[1]} for run in (first, second))
+    texts = {pool.text(i) for pool in pools_of(first).values() for i in range(len(pool))}
+    late, both = min((there - here) & texts), min(here & there)
+    newest = checkpoint.newest(second)[0]
+    third = recipe_of(tmp_path / "run-3", *(source.path for source in recipe.data.old), week, f"model.adapter={newest}")
+    third = trained(third, seed=5)
+    (tmp_path / "run-4/base").mkdir(parents=True)
+    make(left_by(Ended(second, newest, after, {}, 8), ()), tmp_path / "run-4/history", keep="all", horizon=8)
+    base = f"model.base={tmp_path / 'run-4/base'}"
+    asked = recipe_of(tmp_path / "run-4", str(tmp_path / "run-4/history"), str(tmp_path / "w2.jsonl"), base)
+    (tmp_path / "run-4/recipe.yaml").write_text(dump(asked))
+    for text in (late, both):
+        (tmp_path / "one.txt").write_text(blake2b(text.encode(), digest_size=16).hexdigest())
+        plans = []
+        forget([first], choosing.by_ids(tmp_path / "one.txt"), agreed=lambda found, to=plans: bool(to.extend(found)))
+        told = {one["path"]: one["steps"] for one in plans[0]["report"]["adapters"]}
+        own = sorted({*taught(first, [text]), *taught(second, [text])})
+        assert told[str(newest)] == own
+        assert told[str(tmp_path / "run-4/base")] == own
+        assert told[str(checkpoint.newest(third)[0])] == sorted({*own, *taught(third, [text])})
+        assert (str(checkpoint.newest(first)[0]) in told) == (text == both)
+    audited(tmp_path / "run-4")
+
+
+def test_the_next_update_is_refused_while_the_run_holds_who_was_forgotten_elsewhere(tmp_path, monkeypatch):
+    """Else its history would be another copy of them."""
+    first, documents, recipe = world(tmp_path, monkeypatch)
+    second, _ = following(first, recipe, tmp_path / "run-2", write(tmp_path / "w2.jsonl", rows(20, 9)))
+    forgotten(first, "--ids", ids(tmp_path, documents["old"][0]["id"], documents["new"][0]["id"]), "--yes")
+    monkeypatch.setattr(lifecycle_following, "_onto", lambda last, given, out: given)
+    with pytest.raises(StateError, match=f"srt-peft forget {second}"):
+        follow(second, [write(tmp_path / "w3.jsonl", rows(20, 10))], out=tmp_path / "run-3")
+    assert not (tmp_path / "run-3").exists()
 
 
 def test_who_is_forgotten_stays_so_however_the_corpus_is_brought_again(tmp_path, monkeypatch):
@@ -484,7 +530,7 @@ def test_no_run_and_no_answer(tmp_path, monkeypatch, capsys):
     forgotten(run, "--ids", ids(tmp_path, documents["old"][4]["id"]), code=1)
     assert "Nothing was forgotten. --yes does it without a question." in capsys.readouterr().err
     forgotten(run, "--ids", ids(tmp_path, documents["old"][4]["id"]), "--dry-run")
-    assert "1 trained on" in capsys.readouterr().out
+    assert "1 to train on" in capsys.readouterr().out
     assert snapshot(run) == before
     forgotten(run)
     assert "There is nothing to forget." in capsys.readouterr().out

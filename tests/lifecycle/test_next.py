@@ -134,6 +134,14 @@ def test_it_is_merged_first_where_the_recipe_says_so(first, tmp_path):
     assert checkpoint.step_of(last(out)) == 2 * STEPS
 
 
+def test_a_base_that_was_prepared_and_is_not_begun_from_is_not_left_there(first, tmp_path):
+    out, new = tmp_path / "run", [lines(tmp_path / "w2.jsonl", week(2))]
+    follow(first, new, out=out, overrides=["next.adapter=merge"], merge=lambda _, to: to.mkdir())
+    assert (out / "base").is_dir()
+    follow(first, new, out=out)
+    assert not (out / "base").exists()
+
+
 def test_a_resumed_update_is_the_one_that_was_not_stopped(first, tmp_path):
     """The same draws, state and adapter bytes."""
     new = lines(tmp_path / "w2.jsonl", week(2))
@@ -148,6 +156,28 @@ def test_a_resumed_update_is_the_one_that_was_not_stopped(first, tmp_path):
         found.append([(last(tmp_path / name) / part).read_bytes() for part in
                       ("adapter_model.safetensors", "srt_state/columns-0.safetensors")])  # fmt: skip
     assert found[0] == found[1]
+
+
+def test_a_resume_leaves_to_the_preset_what_the_run_had_left_to_it(first, tmp_path):
+    """By the recipe.yaml of the run, which has all that was decided: the update after it decides anew all the same."""
+    asked, _ = follow(first, [lines(tmp_path / "w2.jsonl", week(2))], out=tmp_path / "w2",
+                      overrides=["review.retention=high", "review.recall=relative"])  # fmt: skip
+    assert train(asked) == 0
+    shutil.rmtree(last(tmp_path / "w2"))
+    assert train(load_recipe(tmp_path / "w2/recipe.yaml"), resume=True) == 0
+    new, lower = lines(tmp_path / "w3.jsonl", week(3)), ["review.retention=normal"]
+    review = follow(tmp_path / "w2", [new], out=tmp_path / "w3", overrides=lower)[0].review
+    assert (review.old.order, review.old.quiz, review.decks, review.reference) == (None, None, None, None)
+    assert review.recall == "relative", "which the recipe says"
+
+
+def test_decks_may_be_asked_for_where_all_text_is_of_one_source(world, tmp_path):  # noqa: F811
+    """It is so in some week or other; that was an error of the scheduler's."""
+    one = "[{{path: {}, source: all}}]".format
+    texts = {name: one(lines(tmp_path / f"{name}.jsonl", week(i, 30))) for i, name in enumerate(("old", "new"))}
+    more = [f"data.{name}={text}" for name, text in texts.items()]
+    assert train(recipe(world, tmp_path / "w1", *SETTINGS, *more, "review.decks=auto")) == 0
+    assert train(follow(tmp_path / "w1", [lines(tmp_path / "w2.jsonl", week(2))])[0]) == 0
 
 
 def test_a_run_that_was_moved_goes_on_with_its_history(first, tmp_path):

@@ -205,6 +205,8 @@ class Replaced(NamedTuple):
     """What rows of data.old, or a map's lines of them, name and what is not there any more."""
     ambiguous: dict[str, int]
     """Each name that several documents of data.old share, and how many do: all of them are meant."""
+    nowhere: list[str]
+    """Names that are known, and have no example: held out, empty, or the text stands under another name."""
 
 
 def superseded(corpus: Corpus, pairs: Sequence[Pair]) -> Replaced:
@@ -230,7 +232,8 @@ def superseded(corpus: Corpus, pairs: Sequence[Pair]) -> Replaced:
     rows = {name: in_old.rows(name) for name in sorted({name for pair in pairs for name in pair.old})}
     ids = np.unique(np.concatenate([np.zeros(0, np.int64), *rows.values()]))
     counts = {name: np.unique(corpus.old.document[found]).size for name, found in rows.items() if found.size > 1}
-    return Replaced(ids, gone, {name: count for name, count in counts.items() if count > 1})
+    nowhere = [name for name, found in rows.items() if not found.size and name not in gone]
+    return Replaced(ids, gone, {name: count for name, count in counts.items() if count > 1}, nowhere)
 
 
 def still(held_out: Pool, pairs: Iterable[Pair]) -> Pool:

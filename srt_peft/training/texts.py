@@ -47,6 +47,8 @@ class Texts:
     """What is said to be replaced by what is old itself, and is not in the old text any more."""
     ambiguous: Mapping[str, int] = field(default_factory=dict)
     """Each name of what is superseded that several old documents share, and how many do."""
+    nowhere: Sequence[str] = ()
+    """Names of what is superseded that have no example: held out, empty, or the text stands under another name."""
     outdated: int = 0
     """How many held-out old examples are left out of what is measured, since their documents are superseded."""
     pairs: tuple[Pair, ...] = ()
@@ -102,6 +104,7 @@ def read(recipe: Recipe, tokenizer: Any) -> Texts:
         said.fingerprint if said.pairs else "",
         gone=found.gone,
         ambiguous=found.ambiguous,
+        nowhere=found.nowhere,
         outdated=_held_out(held_out["old"]) - len(held_out["old"]),
         pairs=said.pairs,
         past=past,
@@ -247,6 +250,11 @@ def _replaced(texts: Texts) -> Iterator[str]:
     if texts.ambiguous:
         shared = _some([f"{name!r} is {count:,} documents" for name, count in texts.ambiguous.items()])
         yield f"Names that supersedes uses are shared in data.old, and all who bear them are set aside: {shared}."
+    if texts.nowhere:
+        yield (
+            f"Nothing is set aside for {_some([repr(name) for name in texts.nowhere])}: superseded, and without an "
+            "example in data.old (held out, empty, or the same text stood there before under another name: name that)."
+        )
     if texts.gone:
         count = "1 document" if len(texts.gone) == 1 else f"{len(texts.gone):,} documents"
         yield (

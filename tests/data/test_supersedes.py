@@ -111,6 +111,14 @@ def test_half_a_key_does_not_suspend(corpus):
     assert superseded(corpus, pairs(("x", "a"))).ids.tolist() == [0]
 
 
+def test_a_name_without_an_example_is_told(tmp_path):
+    """The text stood there before under another name: nothing can be set aside for this one."""
+    old = Pool.create(tmp_path / "o", [[1]] * 2, list("pq"), ids=["a", "b"])
+    old.columns["known"] = np.frombuffer(pools.key_of("renamed"), np.uint8).reshape(1, 16)
+    found = superseded(Corpus(old, pool_of(tmp_path / "n", ["x"])), pairs(("x", "renamed a")))
+    assert (found.ids.tolist(), found.nowhere) == ([0], ["renamed"])
+
+
 def test_two_documents_of_one_name_are_both_meant(tmp_path):
     old = Pool.create(tmp_path / "o", [[1]] * 4, list("pqrs"), document=[0, 0, 1, 2], ids=["a", "a", "a", "b"])
     corpus = Corpus(old, pool_of(tmp_path / "n", ["x"]))

@@ -49,7 +49,7 @@ def _block(block: Block, output: Path) -> Iterator[str]:
     yield f"| --- |{' ---: |' * (len(measures) + 2)}"
     for line in block.lines.values():
         cells = [_pm(*spread(line.values(name))) + (f" {line.worst}" if name == "worst" else "") for name in measures]
-        yield f"| {line.name} | {' | '.join(cells)} | {100 * line.mean('share'):.0f} % | {block.compute(line):.2f} |"
+        yield f"| {line.name} | {' | '.join(cells)} | {100 * line.mean('share'):.0f} % | {_cost(block.compute(line))} |"
     reference = block.better
     if reference is None:
         return
@@ -79,6 +79,10 @@ def _gap(block: Block, output: Path) -> str:
 
 def _some(block: Block) -> Line:
     return next(iter(block.lines.values()))
+
+
+def _cost(compute: float) -> str:
+    return "" if compute != compute else f"{compute:.2f}"  # noqa: PLR0124 - of cpt, where that was not run
 
 
 def _pm(mean: float, sd: float | None) -> str:

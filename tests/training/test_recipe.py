@@ -45,6 +45,7 @@ def test_the_keys_and_their_defaults_are_the_contract():
             "revision": None,
             "tuning": "qlora",
             "adapter": None,
+            "stack": False,
             "lora": {
                 "r": 16,
                 "alpha": 32,
@@ -106,6 +107,7 @@ def test_the_keys_and_their_defaults_are_the_contract():
         "checkpoints": {"every": 50, "keep": 3},
         "evaluation": {"every": None, "suites": []},
         "tracking": {"with": []},
+        "next": {"adapter": "continue", "keep": "all", "horizon": None},
         "output": "runs/my-update",
     }
 
@@ -281,11 +283,11 @@ def test_all_faults_are_told_at_once():
         "'nonsense': expected an override, key.sub=value, such as training.steps=50",
         (
             "outptu: no such key (did you mean 'output'?); known are "
-            "model, data, review, training, checkpoints, evaluation, tracking, output"
+            "model, data, review, training, checkpoints, evaluation, tracking, next, output"
         ),
         (
             "model.bass: no such key (did you mean 'base'?); known are "
-            "base, revision, tuning, adapter, lora, dtype, attention, gradient_checkpointing"
+            "base, revision, tuning, adapter, stack, lora, dtype, attention, gradient_checkpointing"
         ),
         "model.base is missing: expected the base model: a folder, or a name on the hub",
         "model.tuning = 3: expected one of 'qlora', 'lora', 'full'",
@@ -501,6 +503,8 @@ def test_an_adapter_whose_shape_cannot_be_read_is_left_to_the_model(tmp_path, co
 FREE = {
     "model.attention",
     "model.gradient_checkpointing",
+    "data.old",
+    "data.new",
     "data.packing",
     "data.supersedes",
     "review.preset",
@@ -512,19 +516,22 @@ FREE = {
     "evaluation.every",
     "evaluation.suites",
     "tracking.with",
+    "next.adapter",
+    "next.keep",
+    "next.horizon",
     "output",
 }
 
 
 def test_what_a_resume_may_change_is_this_and_has_a_reason():
     assert {dotted for dotted, reason in module._FREE.items() if reason} == FREE
-    assert len(module._FREE) == 62
+    assert len(module._FREE) == 67
 
 
 CHANGES = [
     "model.base=c",
     "model.lora.r=8",
-    "data.old=z",
+    "data.max_length=64",
     "data.holdout=0.1",
     "review.old_fraction=0.3",
     "review.scheduler=cpt",

@@ -82,6 +82,7 @@ def test_the_readme_update_runs_as_it_is_printed(tmp_path):
     subprocess.run([sys.executable, "load.py"], cwd=tmp_path, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
     """One document after the other, in one folder: a comparison that is whole, the pages that are told of, and more."""
     blocks = [

@@ -257,7 +257,7 @@ def setup_of(folder: Path, recipe: Recipe, length: int, n: int) -> Setup:
         model, learning_rate=training.learning_rate, weight_decay=training.weight_decay, **options
     )
     corpus = corpus_of(folder, n, length, model.config.vocab_size)
-    texts = Texts(corpus, {}, np.zeros(len(corpus), np.uint16), [""], [], np.zeros(0, np.int64), "")
+    texts = Texts(corpus, {}, np.zeros(len(corpus), np.uint16), [""], [], np.zeros(0, np.int64))
     return Setup(recipe, recipe, folder, accelerator, {}, None, texts, model.train(), optimizer, None)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,6 @@ unless another precision is named. `fingerprint` tells the weights apart, so tha
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -63,7 +62,8 @@ class Target:
     def _fingerprint(self) -> dict[str, Any]:
         told: dict[str, Any] = {"base": _weights(self.base, self.revision)}
         if self.adapter is not None:  # its configuration too, which has its scale
-            told["adapter"] = [_hash(self.adapter / name) for name in ("adapter_model.safetensors", _CONFIG)]
+            files = ("adapter_model.safetensors", _CONFIG)
+            told["adapter"] = [checkpoint.hashed(self.adapter / name) for name in files]
         return told
 
 
@@ -135,11 +135,6 @@ def _recipe(folder: Path) -> Recipe | None:
     if not saved.is_file():
         return None
     return load_recipe(json.loads(saved.read_text(encoding="utf-8"))["recipe"])
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _weights(base: str, revision: str | None) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
-from math import ceil
 from typing import Any
 
 from srt_peft.errors import OptionError
@@ -12,6 +10,7 @@ from srt_peft.review import Scheduler, make_scheduler
 from srt_peft.review.options import Options
 from srt_peft.training.preset import resolve
 from srt_peft.training.recipe import load_recipe
+from srt_peft.training.schedule import one_pass
 
 
 def scheduler_of(review: Mapping[str, Any] | None, *, old: int, new: int, batch_size: int, seed: int) -> Scheduler:
@@ -53,6 +52,5 @@ def _needing_passes(name: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def steps_of_a_pass(options: Options, new: int) -> int:
-    """⌈n_new / ((1 − ρ)·B)⌉: the steps of an epoch, which is one pass over new text, as in the paper."""
-    new_slots = (1 - Fraction(str(options.old_fraction))) * options.batch_size
-    return max(1, ceil(new / new_slots)) if new_slots else 1
+    """The steps of an epoch, which is one pass over new text, as in the paper; one at least."""
+    return 1 if options.old_fraction == 1 else max(1, one_pass(options.old_fraction, options.batch_size, new))

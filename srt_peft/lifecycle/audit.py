@@ -13,11 +13,11 @@ from srt_peft.data import history, supersedes, tombstones
 from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool, key_of
 from srt_peft.data.tombstones import FORGOTTEN, Tombstones
-from srt_peft.errors import OptionError, SRTError
+from srt_peft.errors import SRTError
 from srt_peft.lifecycle import erasing
 from srt_peft.review import ReviewState, files
 from srt_peft.training import checkpoint
-from srt_peft.training.folder import PENDING, POOLS, RECIPE, REVIEW
+from srt_peft.training.folder import PENDING, POOLS, REVIEW, check_run
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ class Check:
 
 def audit(run: Path) -> list[Check]:
     """All that was looked at, in order."""
-    if not (run / RECIPE).is_file():
-        raise OptionError(
-            "the audit", [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"]
-        )
+    check_run(run, "the audit")
     root = home()
     stones = tombstones.load(root) | tombstones.read(run / FORGOTTEN / tombstones.FILE)
     return list(_checks(run, root, stones))

@@ -75,8 +75,7 @@ def anew(path: Path, build: Callable[[Path], None]) -> None:
     part, aside = beside(path)
     part.mkdir()
     build(part)
-    for each in (*part.rglob("*"), part):
-        files.sync(each)
+    files.sync_all(part)
     path.rename(aside)
     part.rename(path)
     files.sync(path.parent)

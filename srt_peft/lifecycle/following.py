@@ -29,7 +29,7 @@ from srt_peft.review import ReviewLog, ReviewState
 from srt_peft.review.log import RECORD
 from srt_peft.training import checkpoint, texts
 from srt_peft.training.base import fingerprint, load_tokenizer
-from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, check_remembered, replace
+from srt_peft.training.folder import DECKS, POOLS, RECIPE, REVIEW, check_idle, check_remembered, check_run, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import _SHAPE, dump, load_recipe
 from srt_peft.training.schedule import steps_of
@@ -52,12 +52,13 @@ class Ended:
     """As it was given."""
     identity: dict[str, str]
     steps: int
+    past: History | None = None
+    """What earlier updates had left to this one; of a run on the hub, that is known otherwise."""
 
 
 def ended(run: Path, what: str = "next") -> Ended:
     """A finished run; or what is wrong with this one. `what` is the command that asks, for its errors."""
-    if not (run / RECIPE).is_file():
-        raise OptionError(what, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
+    check_run(run, what)
     check_idle(run)
     newest, faults = checkpoint.newest(run)
     if newest is None:
@@ -67,7 +68,8 @@ def ended(run: Path, what: str = "next") -> Ended:
         )
     saved = json.loads((newest / "trainer" / "trainer.json").read_text())
     resolved = load_recipe(saved["recipe"])
-    past = _past(run)
+    # It lies in the run's folder, wherever that was moved to.
+    past = history.open_history(run / FOLDER) if (run / FOLDER).is_dir() else None
     first, n_new = 0 if past is None else past.step, ReviewState.open(newest / "srt_state").n_new
     done, steps = saved["step"] - first, steps_of(resolved, n_new)
     if done < steps:
@@ -77,12 +79,7 @@ def ended(run: Path, what: str = "next") -> Ended:
         )
         raise OptionError(what, [fault])
     asked = load_recipe(saved.get("asked", saved["recipe"]))
-    return Ended(run, newest, asked, saved["identity"], steps)
-
-
-def _past(run: Path) -> History | None:
-    """What earlier updates had left to this one: it lies in its folder, wherever that was moved to."""
-    return history.open_history(run / FOLDER) if (run / FOLDER).is_dir() else None
+    return Ended(run, newest, asked, saved["identity"], steps, past)
 
 
 def left_by(run: Ended, old: Sequence[str]) -> Left:
@@ -99,7 +96,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
     if old:
         given = load_recipe({**run.recipe.as_dict(), "data": {**run.recipe.as_dict()["data"], "old": list(old)}})
         more = [texts.tokenised(given, given.data.old, load_tokenizer(given.model.base, given.model.revision))]
-    past = _past(run.folder)
+    past = run.past
     said = (run.folder / supersedes.FILE).read_bytes() if (run.folder / supersedes.FILE).is_file() else b""
     state = ReviewState.open(run.checkpoint / "srt_state")
     train = [pool[0] for pool in (*pools.values(), *more)]
@@ -110,7 +107,7 @@ def left_by(run: Ended, old: Sequence[str]) -> Left:
         held_out=[pool[1] for pool in (*pools.values(), *more)],
         decks=_decks(run),
         pairs=[*supersedes.undumped(said), *(pair for pool, _ in more for pair in supersedes.stored(pool))],
-        records=_records(run, past, state.step),
+        records=_records(run, state.step),
         updates=0 if past is None else past.update,
         **({} if past is None else {"let_go": past.let_go}),
     )
@@ -130,10 +127,10 @@ def _decks(run: Ended) -> list[str]:
     return [deck["name"] for deck in json.loads((run.folder / DECKS).read_text())]
 
 
-def _records(run: Ended, past: History | None, step: int) -> Any:
+def _records(run: Ended, step: int) -> Any:
     """All reviews so far, this run's and those before."""
     parts = [np.zeros(0, RECORD)]
-    paths = [] if past is None else [past.folder / history.LOG]
+    paths = [] if run.past is None else [run.past.folder / history.LOG]
     for path in (*paths, run.folder / REVIEW / "log"):
         with ReviewLog(path) as log:
             parts.append(log.records())

@@ -12,7 +12,6 @@ was, and so may be done again: whoever finds a `pending.json` completes it. It i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -30,18 +29,18 @@ from srt_peft.data.corpus import Corpus
 from srt_peft.data.ingest import home
 from srt_peft.data.pool import Pool
 from srt_peft.data.sources import looks_like_a_path
-from srt_peft.data.supersedes import Supersedes
 from srt_peft.data.tombstones import FORGOTTEN, Tombstones
-from srt_peft.errors import DamagedError, OptionError, StateError
+from srt_peft.errors import DamagedError, OptionError
 from srt_peft.lifecycle import erasing
 from srt_peft.lifecycle.choosing import WHAT, Chosen, Holder, look
 from srt_peft.lifecycle.erasing import Leaving
 from srt_peft.lifecycle.holders import adapters, holding, known
 from srt_peft.review import ReviewState, files
 from srt_peft.training import checkpoint, summary
-from srt_peft.training.folder import DECKS, METRICS, PENDING, POOLS, RECIPE, REVIEW, SUMMARY, replace
+from srt_peft.training.folder import DECKS, METRICS, PENDING, POOLS, RECIPE, REVIEW, SUMMARY, check_run, replace
 from srt_peft.training.keys import Recipe
 from srt_peft.training.recipe import load_recipe
+from srt_peft.training.texts import identified
 
 FORMAT, VERSION = "srt_peft forgetting", 1
 Choose = Callable[[Sequence[Holder], Tombstones], Chosen]
@@ -84,10 +83,7 @@ def _held(runs: Sequence[Path]) -> Iterator[Path]:
     root = home()
     with ExitStack() as stack:
         for run in runs:
-            if not (run / RECIPE).is_file():
-                raise OptionError(
-                    WHAT, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"]
-                )
+            check_run(run, WHAT)
             lock = files.Lock(run / REVIEW / "state" / "lock", f"The run in {run}")
             stack.callback(lock.release)
         root.mkdir(parents=True, exist_ok=True)
@@ -143,7 +139,7 @@ def plan(holder: Holder, chosen: Chosen, stones: Tombstones, root: Path, runs: S
     once = {}
     for name in (f"{REVIEW}/log", METRICS):
         if (holder.run / name).is_file():
-            once[name] = _sha(holder.run / name)
+            once[name] = checkpoint.hashed(holder.run / name)
     count = len(list((holder.run / FORGOTTEN).glob("receipt-*.json")))
     key = tombstones.key(stones)
     report = holder.report(bare, gone) | {
@@ -191,11 +187,6 @@ def _check_left(holder: Holder, gone: NDArray[np.bool_]) -> None:
                 f"that is every example of the {name} pool of {holder.run} that can be drawn, and the run could not "
             )
             raise OptionError(WHAT, [f"{fault}go on: choose fewer, or remove the run, if all of it is to go"])
-
-
-def _sha(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- doing it -------------------------------------------------------------------------------------------------------
@@ -272,7 +263,7 @@ def _log(run: Path, asked: Plan) -> None:
 
 
 def _once(path: Path, was: str | None, written: Callable[[Path], bytes]) -> None:
-    if was is not None and _sha(path) == was:
+    if was is not None and checkpoint.hashed(path) == was:
         part = path.with_name(f".{path.name}.new")
         part.write_bytes(written(path))
         files.sync(part)
@@ -293,9 +284,8 @@ def _states(run: Path, asked: Plan, leaving: Leaving) -> None:
 
     def identity(was: dict[str, str]) -> dict[str, str]:
         pairs = tuple(supersedes.undumped(said.read_bytes())) if said.is_file() else ()
-        told = hashlib.blake2b(f"{names} ".encode() + deck.tobytes(), digest_size=16).hexdigest()
-        found = {**was, "corpus": corpus.fingerprint, "decks": told if len(names) > 1 else ""}
-        found["supersedes"] = Supersedes(pairs).fingerprint if pairs else ""
+        now = identified(corpus, names, deck, pairs)
+        found = {**was, **dict.fromkeys(("corpus", "decks", "supersedes")), **now}
         return {key: value for key, value in found.items() if key in was and value}
 
     kept = checkpoint.all_of(run)
@@ -353,7 +343,7 @@ def _receipt(run: Path, asked: Plan, stones: Tombstones) -> Plan:
         "how": asked["how"],
         **asked["report"],
         "tombstones": sorted(row.hex() for row in hashes),
-        "files": {str(path.relative_to(run)): _sha(path) for path in _vouching(run)},
+        "files": {str(path.relative_to(run)): checkpoint.hashed(path) for path in _vouching(run)},
     }
     tombstones.write(run / FORGOTTEN / f"receipt-{asked['receipt']:04d}.json", files.vouched(receipt))
     (run / FORGOTTEN / PENDING).unlink()
@@ -368,9 +358,3 @@ def _vouching(run: Path) -> Iterator[Path]:
     yield from (path / checkpoint.MANIFEST for path in checkpoint.all_of(run))
     names = (f"{history.FOLDER}/{history.FILE}", f"{REVIEW}/log", METRICS, DECKS, SUMMARY, supersedes.FILE)
     yield from (run / name for name in names if (run / name).is_file())
-
-
-def check_state(run: Path) -> None:
-    """Refuse to look at a run in which something is half forgotten."""
-    if pending(run) is not None:
-        raise StateError(f"{run}: `forget` was interrupted there. Complete it: `srt-peft forget {run}`.")

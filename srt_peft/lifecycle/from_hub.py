@@ -33,7 +33,7 @@ from srt_peft.lifecycle.pushed import Base, Known
 from srt_peft.review import ReviewState
 from srt_peft.review.log import RECORD
 from srt_peft.review.rows import IDENTITY_BYTES
-from srt_peft.training import texts
+from srt_peft.training import checkpoint, texts
 from srt_peft.training.base import fingerprint, load_tokenizer
 from srt_peft.training.folder import RECIPE, replace
 from srt_peft.training.keys import Recipe
@@ -160,7 +160,7 @@ def _check_whole(repo: str, folder: Path, about: Mapping[str, Any]) -> None:
         if Path(name).suffix not in pushed.SAFE or name.startswith(f"{pushed.PICTURES}/"):
             continue
         path = folder / name
-        if not path.is_file() or pushed.described(path) != said:
+        if not path.is_file() or checkpoint.described(path) != said:
             shutil.rmtree(folder, ignore_errors=True)
             raise DamagedError(
                 f"{name} of hub:{repo} is not as it was pushed. Fetch it again, or push the update again."

@@ -37,7 +37,7 @@ from srt_peft.data.pool import Pool
 from srt_peft.errors import OptionError, StateError
 from srt_peft.lifecycle.links import unseen
 from srt_peft.lifecycle.which import Checkpoint
-from srt_peft.review.files import Lock, sync
+from srt_peft.review.files import Lock, sync, sync_all
 from srt_peft.training.base import adapter_fingerprint, config_of, fingerprint, line_of, load_tokenizer
 from srt_peft.training.model import DTYPES, load_base, with_adapter
 
@@ -114,8 +114,7 @@ def merge(
         if not keep(merged):
             return None
         (staged / ABOUT).write_text(json.dumps(_about(chosen, merged, base), indent=1) + "\n", encoding="utf-8")
-        for path in staged.rglob("*"):
-            sync(path)
+        sync_all(staged)
         (staged / "lock").unlink()
         staged.rename(out)
         sync(out.parent)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from srt_peft.data.supersedes import Pair
 from srt_peft.errors import OptionError
 from srt_peft.review import ReviewState, log
 from srt_peft.review.carried import promoted
-from srt_peft.review.files import Columns, sync
+from srt_peft.review.files import Columns, sync, sync_all
 from srt_peft.review.rows import IDENTITY_BYTES, ROW, extras_of
 
 Rows = NDArray[np.int64]
@@ -94,7 +94,7 @@ def make(left: Left, folder: Path, *, keep: str | int, horizon: int) -> Made:
         log.write(staged / history.LOG, log.renumbered(left.records, place))
         decks, step = list(left.decks), left.state.step
         history.describe(staged, let_go, run=left.run, updates=updates, step=step, decks=decks)
-        sync(staged)
+        sync_all(staged)
         if folder.exists():
             shutil.rmtree(folder)
         staged.rename(folder)
@@ -175,7 +175,8 @@ def _write_texts(staged: Path, left: Left, texts: _Joined, rows: Rows) -> None:
     apart = away.distinct[~among(away.columns["identity"][away.distinct], texts.columns["identity"][rows])]
     known = _others(left, texts, rows)
     names = {row.tobytes() for row in (*texts.columns["key"][rows], *known)}
-    raw = supersedes.dumped(dict.fromkeys(_still(left.pairs, names)))
+    gone = {pools.key_of(name) for pair in left.pairs for name in (pair.new, *pair.old) if name is not None} - names
+    raw = supersedes.dumped(dict.fromkeys(supersedes.kept(left.pairs, gone)))
     about: dict[str, Any] = {
         "key": "history",
         "report": asdict(_report(texts, rows, apart.size)),
@@ -192,14 +193,6 @@ def _others(left: Left, texts: _Joined, rows: Rows) -> Hashes:
     every = np.concatenate([texts.columns["key"], *(pool.known for pool in left.train)])
     keys = np.unique(every[every.any(axis=1)], axis=0)
     return keys[~np.isin(_words(keys), _words(texts.columns["key"][rows]))]
-
-
-def _still(pairs: Sequence[Pair], names: set[bytes]) -> Iterator[Pair]:
-    """What is said of documents that are known yet."""
-    for pair in pairs:
-        there = tuple(old for old in pair.old if pools.key_of(old) in names)
-        if there and (pair.new is None or pools.key_of(pair.new) in names):
-            yield pair._replace(old=there)
 
 
 def _ids(left: Left, names: set[bytes]) -> list[str] | None:

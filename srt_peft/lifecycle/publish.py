@@ -15,6 +15,7 @@ from srt_peft.lifecycle import hub, pushed
 from srt_peft.lifecycle.card import Facts, Result, card
 from srt_peft.lifecycle.following import Ended, ended, left_by
 from srt_peft.review.files import Lock
+from srt_peft.training.folder import check_run
 
 _WHAT = "push"
 
@@ -70,8 +71,7 @@ def scratch(run: Path) -> Iterator[Path]:
 
     What a killed push has left there goes first; and one push of a run goes on at a time.
     """
-    if not run.is_dir():
-        raise OptionError(_WHAT, [f"RUN = {run} holds no run: expected a folder that `srt-peft train` has written"])
+    check_run(run, _WHAT)
     folder = run / ".push"
     lock = Lock(folder / "lock", f"What is pushed of {run}")
     try:

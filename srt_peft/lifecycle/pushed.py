@@ -14,7 +14,6 @@ gives the same bytes, so that an upload that broke off finds what it has sent be
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ from srt_peft.lifecycle.following import Ended
 from srt_peft.lifecycle.past import Left
 from srt_peft.review import ReviewState, files
 from srt_peft.review.rows import IDENTITY_BYTES
+from srt_peft.training import checkpoint
 
 FORMAT, VERSION = "srt_peft pushed", 1
 ABOUT, REVIEW, STATE, KNOWN, CARD = "srt_peft.json", "review.json", "srt_state", "known-0.safetensors", "README.md"
@@ -109,7 +109,11 @@ def write(
         "sources": _sources(left),
         "known": known,
         "supersedes": run.recipe.data.supersedes is not None,
-        "files": {p.relative_to(folder).as_posix(): described(p) for p in sorted(folder.rglob("*")) if p.is_file()},
+        "files": {
+            path.relative_to(folder).as_posix(): checkpoint.described(path)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
     }
     (folder / ABOUT).write_bytes(files.vouched(about))
     _write(folder / CARD, card(about))
@@ -123,12 +127,6 @@ def _write(path: Path, text: str) -> None:
 
 def _dump(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-
-
-def described(path: Path) -> dict[str, Any]:
-    """A file's size and hash."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _write_model(folder: Path, run: Ended, base: Base) -> None:

@@ -244,6 +244,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_all(folder: Path) -> None:
+    """Have a folder and all that is in it on the disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)
+
+
 # --- one writer ---------------------------------------------------------------------------------------------
 
 

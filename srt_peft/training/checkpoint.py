@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from srt_peft.errors import DamagedError, StateError
-from srt_peft.review.files import sync
+from srt_peft.review.files import sync, sync_all
 
 MANIFEST = "MANIFEST.json"
 FORMAT, VERSION = "srt_peft checkpoint", 1
@@ -75,12 +75,10 @@ def save(run: Path, step: int, parts: Mapping[str, Callable[[Path], None]], *, k
 
 def _seal(staged: Path, step: int) -> None:
     """Write the manifest of what is there, and have all of it on the disk."""
-    files = {str(p.relative_to(staged)): _described(p) for p in sorted(staged.rglob("*")) if p.is_file()}
+    files = {str(p.relative_to(staged)): described(p) for p in sorted(staged.rglob("*")) if p.is_file()}
     manifest = {"format": FORMAT, "version": VERSION, "step": step, "files": files}
     (staged / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    for path in staged.rglob("*"):
-        sync(path)
-    sync(staged)
+    sync_all(staged)
 
 
 def revise(path: Path, parts: Mapping[str, Callable[[Path], None]]) -> None:
@@ -177,7 +175,7 @@ def check(path: Path) -> dict[str, Any]:
             raise DamagedError(f"{path} is damaged: its {MANIFEST} names {name}, which lies outside of it.")
         if not (path / name).is_file():
             raise DamagedError(f"{path} is not whole: {name} is missing.")
-        if _described(path / name) != said:
+        if described(path / name) != said:
             raise DamagedError(f"{path} is damaged: {name} is not as it was written.")
     return manifest
 
@@ -186,9 +184,15 @@ _ESSENTIAL = {"srt_state/state.json", "trainer/trainer.json"}
 """What a run cannot go on without, whatever it trains."""
 
 
-def _described(path: Path) -> dict[str, Any]:
+def described(path: Path) -> dict[str, Any]:
+    """A file's size and hash, as a manifest has them."""
+    return {"bytes": path.stat().st_size, "sha256": hashed(path)}
+
+
+def hashed(path: Path) -> str:
+    """A file's SHA-256."""
     with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # --- the optimiser, without pickle ----------------------------------------------------------------------------

@@ -57,6 +57,12 @@ def claim(folder: Path, *, resume: bool) -> Path | None:
     return None
 
 
+def check_run(folder: Path, what: str) -> None:
+    """Refuse what is no run's folder; `what` is the command that asks, for its error."""
+    if not (folder / RECIPE).is_file():
+        raise OptionError(what, [f"RUN = {folder} holds no run: expected a folder that `srt-peft train` has written"])
+
+
 def check_idle(folder: Path) -> None:
     """Refuse a folder in which a run is going on: its review state is locked as long as it is."""
     check_whole(folder)

@@ -11,11 +11,15 @@ from srt_peft.training.keys import Recipe
 
 
 def steps_of(recipe: Recipe, n_new: int) -> int:
-    """How many draws the run has. `one_pass` is ⌈n_new / ((1 − ρ)·B)⌉, with ρ the decimal that was written."""
+    """How many draws the run has."""
     if isinstance(recipe.training.steps, int):
         return recipe.training.steps
-    new_slots = (1 - Fraction(Decimal(str(recipe.review.old_fraction)))) * recipe.training.batch_size
-    return math.ceil(n_new / new_slots)
+    return one_pass(recipe.review.old_fraction, recipe.training.batch_size, n_new)
+
+
+def one_pass(old_fraction: float, batch_size: int, n_new: int) -> int:
+    """⌈n_new / ((1 − ρ)·B)⌉, the steps of a pass over new text, with ρ < 1 the decimal that was written."""
+    return math.ceil(n_new / ((1 - Fraction(Decimal(str(old_fraction)))) * batch_size))
 
 
 def learning_rate_factor(schedule: str, warmup_steps: int, steps: int) -> Callable[[int], float]:

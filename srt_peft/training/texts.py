@@ -41,8 +41,6 @@ class Texts:
     """The most telling words of each deck, where decks are clusters."""
     superseded: NDArray[np.int64]
     """The old examples that newer ones replace."""
-    said: str
-    """A hash of who replaces whom; empty where nobody does."""
     gone: Sequence[str] = ()
     """What is said to be replaced by what is old itself, and is not in the old text any more."""
     ambiguous: Mapping[str, int] = field(default_factory=dict)
@@ -75,11 +73,18 @@ class Texts:
     @property
     def identity(self) -> dict[str, str]:
         """What a resume must find unchanged."""
-        found = {"corpus": self.corpus.fingerprint}
-        if len(self.decks) > 1:
-            told = f"{self.decks} ".encode() + self.deck.tobytes()
-            found["decks"] = hashlib.blake2b(told, digest_size=16).hexdigest()
-        return found | ({"supersedes": self.said} if self.said else {})
+        return identified(self.corpus, self.decks, self.deck, self.pairs)
+
+
+def identified(
+    corpus: Corpus, decks: Sequence[str], deck: NDArray[np.uint16], pairs: tuple[Pair, ...]
+) -> dict[str, str]:
+    """A hash of the texts, and of how they are divided and of who replaces whom, where there is anything to say."""
+    found = {"corpus": corpus.fingerprint}
+    if len(decks) > 1:
+        told = f"{list(decks)} ".encode() + deck.tobytes()
+        found["decks"] = hashlib.blake2b(told, digest_size=16).hexdigest()
+    return found | ({"supersedes": Supersedes(pairs).fingerprint} if pairs else {})
 
 
 def read(recipe: Recipe, tokenizer: Any) -> Texts:
@@ -101,7 +106,6 @@ def read(recipe: Recipe, tokenizer: Any) -> Texts:
         decks,
         words,
         found.ids,
-        said.fingerprint if said.pairs else "",
         gone=found.gone,
         ambiguous=found.ambiguous,
         nowhere=found.nowhere,

@@ -69,7 +69,7 @@ def older(run):
         del said["scheduler"]["options"][key]
     files.write_manifest(folder / "srt_state", said)
     manifest = json.loads((folder / checkpoint.MANIFEST).read_text())
-    manifest["files"] = {name: checkpoint._described(folder / name) for name in manifest["files"]}
+    manifest["files"] = {name: checkpoint.described(folder / name) for name in manifest["files"]}
     (folder / checkpoint.MANIFEST).write_text(json.dumps(manifest))
 
 

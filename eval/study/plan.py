@@ -62,6 +62,8 @@ class World:
     bases: int = 1
     """How many worlds and bases the seeds share: seed s has that of s modulo as many."""
     rows: tuple[str, ...] = ()
+    tuning: tuple[str, ...] = ()
+    """Where it has rows or tunings of its own; all of the grid's without them."""
     taught: int = 0
     """Steps of a base of facts; the most steps of one of text, 0 for two passes."""
     people: int = 0
@@ -94,6 +96,7 @@ class Cell:
     def asked(self) -> dict[str, Any]:
         """All that its result depends on, as JSON has it: one of anything else is none of this cell's."""
         world = asdict(self.world) | {"rows": None, "old": dict(self.world.old), "rates": dict(self.world.rates)}
+        del world["tuning"]  # whichever others the grid has
         row = asdict(self.row) | {"kinds": None, "overrides": list(self.row.overrides)}
         return {"world": world, "tuning": self.tuning, "row": row, "seed": self.seed}
 
@@ -125,7 +128,7 @@ class Plan:
         """Every cell: seed by seed, so that a study that was stopped has all rows of some seeds."""
         for seed in self.seeds:
             for world in self.worlds:
-                for tuning in self.tunings:
+                for tuning in world.tuning or self.tunings:
                     yield from (Cell(world, tuning, row, seed) for row in self.rows_of(world))
 
 
@@ -143,7 +146,7 @@ def load(path: Path = STUDY, *, quick: bool = False, only: Sequence[str] = (), s
     names = [world.name for world in worlds]
     faults += [f"--only {name}: no such world{did_you_mean(name, names)}; known are {', '.join(names)}"
                for name in only if name not in names]  # fmt: skip
-    faults += _faults(worlds, rows, given["tuning"])
+    faults += _faults(worlds, rows, [*given["tuning"], *(name for world in worlds for name in world.tuning)])
     if faults:
         raise OptionError(f"the study, {path.name}", faults)
     return Plan(

@@ -154,14 +154,15 @@ def follow(
     last = ended(run)
     out = out or _next_name(run)
     _check_free(out)
-    recipe = load_recipe(_given(last, list(new), out), overrides)
-    recipe = _onto(last, recipe, out)
+    given = load_recipe(_given(last, list(new), out), overrides)
+    recipe = _onto(last, given, out)
     tombstones.adopt(home(), run)
     check_remembered(last.checkpoint, run)
     texts.check_there(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, old=())))
     horizon = recipe.next.horizon or last.steps
     out.mkdir(parents=True, exist_ok=True)
     made = make(left_by(last, old), out / FOLDER, keep=recipe.next.keep, horizon=horizon)
+    texts.corpora(recipe, load_tokenizer(given.model.base, given.model.revision))  # told before a merge, if none is new
     shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped, or went on otherwise
     if recipe.next.adapter == "merge":
         assert merge is not None, "whoever offers to merge knows how"

@@ -262,6 +262,7 @@ def test_more_old_text_joins_as_never_seen(first, tmp_path):
         ({"overrides": ["next.adapter=melt"]}, "next.adapter = 'melt': expected one of 'continue', 'merge', 'stack'"),
         ({"overrides": ["next.keep=0"]}, "next.keep = 0: expected 'all', 'unmastered', or how many"),
         ({"new": "seen"}, "examples of seen.jsonl were there before: bring text that is new"),
+        ({"new": "seen", "overrides": ["next.adapter=merge"]}, "were there before"),  # and nothing was merged first
     ],
 )
 def test_what_cannot_be_is_told_and_leaves_everything_as_it_was(first, tmp_path, wrong, told):

@@ -71,8 +71,8 @@ OLD = {
 NEW = {
     "guide/a.md": "# Bridges\n\nThe bridge was built in 1651. It is of stone. It has a lamp.\n\nPopulation: 7 (2024)\n",
     "moved.md": "# Moved\n\n" + "\n\n".join([PARAGRAPHS[2], *PARAGRAPHS[:2], PARAGRAPHS[3]]),
-    "wrapped.rst": "Wrapped\n=======\n\nThe primary road crosses the river at the old\nbridge, which was built of stone in "
-    "the\nyear 1650. It fell in the\nflood of 1871.\n",
+    "wrapped.rst": "Wrapped\n=======\n\nThe primary road crosses the river at the old\nbridge, which was built of "
+    "stone in the\nyear 1650. It fell in the\nflood of 1871.\n",
     "after.txt": prose(11, 30),
     "same.md": "# Same\n\nNothing changes here.",
     "came.md": "# Came\n\nThis page is new.",

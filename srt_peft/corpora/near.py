@@ -61,21 +61,27 @@ class NearDuplicates:
 
     def seen(self, signature: Signature) -> bool:
         """Whether such a text was let through before; it is now, if none was."""
-        if signature.exact in self._exact:
+        if self.has(signature):
             return True
         if signature.sketch:
-            values = np.frombuffer(signature.sketch, "<u4")
-            sketch: Any = self._sketch(**_SKETCH, hashvalues=values)
-            if any(self._same(signature, values, self._kept[i]) for i in self._index.query(sketch)):
-                return True
-            self._index.insert(len(self._kept), sketch, check_duplication=False)
+            self._index.insert(len(self._kept), self._sketch_of(signature), check_duplication=False)
             self._kept.append(signature)
         self._exact.add(signature.exact)
         return False
 
-    def _same(self, signature: Signature, values: np.ndarray[Any, Any], other: Signature) -> bool:
-        alike = float(np.mean(values == np.frombuffer(other.sketch, "<u4")))
-        return signature.numbers == other.numbers and alike >= self._near
+    def has(self, signature: Signature) -> bool:
+        """Whether such a text was let through before."""
+        if signature.exact in self._exact:
+            return True
+        near = self._index.query(self._sketch_of(signature)) if signature.sketch else ()
+        return any(self._same(signature, self._kept[i]) for i in near)
+
+    def _sketch_of(self, signature: Signature) -> Any:
+        return self._sketch(**_SKETCH, hashvalues=np.frombuffer(signature.sketch, "<u4"))
+
+    def _same(self, signature: Signature, other: Signature) -> bool:
+        values, theirs = (np.frombuffer(one.sketch, "<u4") for one in (signature, other))
+        return signature.numbers == other.numbers and float(np.mean(values == theirs)) >= self._near
 
 
 def _digest(text: str) -> bytes:

@@ -67,15 +67,16 @@ def build(given: Sequence[str], out: Path, options: Options, *, workers: int | N
     check_out(out)
     git.check_git()
     every = clones.clones_of(given)
-    with staged(out, "corpus code", [_input(clone) for clone in every], options._asdict()) as folder:
+
+    def make(folder: Folder) -> None:
         tally = Tally()
-        parts = _scanned(every, options, folder, workers)
-        _divide(parts, options, folder, tally)
+        _divide(_scanned(every, options, folder, workers), options, folder, tally)
         _check(tally)
         folder.counts = tally.figures()
         (folder.path / "statistics.json").write_text(json.dumps(folder.counts, indent=1) + "\n", encoding="utf-8")
-    found: dict[str, Any] = json.loads((out / "statistics.json").read_text(encoding="utf-8"))
-    return found
+
+    counts: dict[str, Any] = staged(out, "corpus code", [_input(one) for one in every], options._asdict(), make)["counts"]
+    return counts
 
 
 def _input(clone: Clone) -> dict[str, str | None]:

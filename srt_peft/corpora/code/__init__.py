@@ -4,6 +4,7 @@
     git.py          git's plumbing, with all switched off that a repository could have run
     languages.py    the paper's languages
     unwanted.py     vendored, generated, minified and binary files
+    headers.py      what a file opens with
     credentials.py  secrets
     licences.py     what a file is under, as SPDX says it
     scan.py         one repository becomes rows

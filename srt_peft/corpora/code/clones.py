@@ -110,7 +110,7 @@ def _fault(folder: Path) -> str | None:
     """Why a clone cannot be used: what it lacks is not known to be missing, or to have been there."""
     if git.run(folder, "rev-parse", "--is-shallow-repository").strip() == b"true":
         return "is a shallow clone, so its first commit is not known: git fetch --unshallow brings the rest"
-    if git.setting(folder, "extensions.partialClone"):
+    if git.settings(folder, r"^(extensions\.partialclone|remote\..*\.promisor)$"):
         return "is a partial clone, so its files are not all here: clone it without --filter"
     return None
 
@@ -119,7 +119,7 @@ def _clone(path: Path, folder: Path, name: str) -> Clone:
     newest = git.tip(folder)
     roots = list(git.commits(folder, "--max-parents=0", newest)) if newest else []
     first = min(roots, key=lambda commit: (commit.committed, commit.id), default=Commit("", 0, 0))
-    return Clone(path, folder, _far(git.setting(folder, "remote.origin.url")) or name.removesuffix(".git"), first.id, first.committed)
+    return Clone(path, folder, _far("".join(git.settings(folder, r"^remote\.origin\.url$")[:1])) or name.removesuffix(".git"), first.id, first.committed)
 
 
 def _far(address: str) -> str:

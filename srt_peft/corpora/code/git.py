@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from srt_peft.errors import DamagedError, OptionError
 
@@ -72,9 +72,7 @@ def git_folder(path: Path) -> Path | None:
 
 def run(git: Path, *words: str, given: bytes | None = None, index: Path | None = None) -> bytes:
     """What git says."""
-    done = subprocess.run(
-        _command(git, words), input=given, capture_output=True, env=_environment(index), check=False
-    )
+    done = _asked(git, *words, given=given, index=index)
     if done.returncode:
         raise _damaged(git, done.stderr)
     return done.stdout
@@ -83,21 +81,16 @@ def run(git: Path, *words: str, given: bytes | None = None, index: Path | None =
 def tip(git: Path) -> str | None:
     """The newest commit of the default branch: of the remote's, where the clone has noted it, else HEAD's."""
     for ref in ("refs/remotes/origin/HEAD", "HEAD"):
-        found = subprocess.run(
-            _command(git, ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")),
-            capture_output=True, env=_environment(None), check=False,
-        )  # fmt: skip
+        found = _asked(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if found.returncode == 0:
             return found.stdout.decode().strip()
     return None
 
 
-def setting(git: Path, name: str) -> str:
-    """What the clone's own configuration says of something; empty where it says nothing."""
-    done = subprocess.run(
-        _command(git, ("config", "--local", "--get", name)), capture_output=True, env=_environment(None), check=False
-    )
-    return done.stdout.decode(errors="replace").strip()
+def settings(git: Path, names: str) -> list[str]:
+    """What the clone's own configuration says of the names that a pattern matches."""
+    done = _asked(git, "config", "--local", "--null", "--get-regexp", names)
+    return [said.partition("\n")[2] for said in done.stdout.decode(errors="replace").split("\0")[:-1]]
 
 
 def commits(git: Path, *which: str) -> Iterator[Commit]:
@@ -165,15 +158,15 @@ def blobs(git: Path) -> Iterator[Blobs]:
         try:
             yield Blobs(git, process)
         finally:
-            _close(process.stdin)
+            with suppress(BrokenPipeError):
+                process.stdin.close()  # type: ignore[union-attr]  # it ends by that
 
 
-def _close(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        try:
-            pipe.close()
-        except BrokenPipeError:
-            pass
+def _asked(
+    git: Path, *words: str, given: bytes | None = None, index: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    command, env = _command(git, words), _environment(index)
+    return subprocess.run(command, input=given, capture_output=True, env=env, check=False)  # noqa: S603
 
 
 def _command(git: Path, words: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Licences: what a repository's and a file's are, as SPDX says it, which ones are wanted, and where their text ends.
+"""Licences: what a repository's and a file's are, as SPDX says it, and which ones are wanted.
 
 A file is under what its own `SPDX-License-Identifier` says, else under the licence files of the nearest folder above it
 that has some, else `unknown`. Several licence files in one folder are joined by AND: whichever of them may bind, all do.
@@ -27,6 +27,8 @@ PERMISSIVE = frozenset(
 _FILE = re.compile(r"(?:un)?licen[cs]e(?:[-._][\w.-]+)?|copying(?:[-._][\w.-]+)?", re.IGNORECASE)
 _NO_LICENCE = re.compile(r"(?i)\.(?!md$|txt$|rst$)[a-z]{1,5}$")  # license.py is a program; LICENSE.MIT is no suffix
 _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([^\n*]*?)[ \t]*(?:\*/|-->|$)", re.MULTILINE)
+_FEW_WORDS = 50
+"""In fewer, a file says where the licence is; the shortest one has more."""
 _HEAD = 4096
 """Characters in which a file says what its licence is."""
 
@@ -41,7 +43,8 @@ def of_folders(texts: Mapping[str, str]) -> dict[str, str]:
     """What holds in each folder that has licence files: path of a licence file -> its text, in; expressions, out."""
     found: dict[str, set[str]] = {}
     for path, text in texts.items():
-        found.setdefault(str(PurePosixPath(path).parent), set()).add(identified(text))
+        if len(text.split()) >= _FEW_WORDS:
+            found.setdefault(str(PurePosixPath(path).parent), set()).add(identified(text))
     return {folder: " AND ".join(sorted(names)) for folder, names in found.items()}
 
 
@@ -112,28 +115,3 @@ def _holds(licence: str, chosen: frozenset[str]) -> bool:
     if UNKNOWN in licence.split(" AND "):
         return False
     return holds(_parsed(licence))
-
-
-# --- the header -------------------------------------------------------------------------------------------------
-
-_LEGAL = re.compile(r"(?i)copyright|licen[cs]e|\bSPDX-|all rights reserved|©|\(c\)\s*\d{4}")
-_OPENING = re.compile(r"(?:\s|#![^\n]*\n|<\?php\b|#[^\n]*coding[:=][^\n]*\n|[\"']use strict[\"'];)*")
-_BLOCK = re.compile(
-    r"""/\*.*?\*/                        # of C and its kin
-    |(?:[ \t]*//[^\n]*(?:\n|\Z))+
-    |(?:[ \t]*\#(?![ \t]*(?:include|define|ifn?def|if|pragma|import|undef|error|region)\b|\[)[^\n]*(?:\n|\Z))+
-    |[rRuU]?\"{3}.*?\"{3}|[rRuU]?'{3}.*?'{3}
-    |^=begin.*?^=end[^\n]*""",
-    re.DOTALL | re.VERBOSE | re.MULTILINE,
-)
-
-
-def without_header(text: str) -> str:
-    """A file's text without what it opens with of its licence, so that two are never alike by that alone."""
-    start = 0
-    while True:
-        opening = _OPENING.match(text, start)
-        block = _BLOCK.match(text, opening.end() if opening else start)
-        if not block or not _LEGAL.search(block[0]):
-            return text[start:].strip()
-        start = block.end()

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srt_peft.corpora.code import credentials, git, languages, licences, unwanted
+from srt_peft.corpora.code import credentials, git, headers, languages, licences, unwanted
 from srt_peft.corpora.code.clones import NEW, Clone, era
 from srt_peft.corpora.code.git import Blobs, Entry
 from srt_peft.corpora.folder import line_of
@@ -132,7 +132,7 @@ def _file(candidate: Candidate, raw: bytes, beside: str) -> File | str:
     language = languages.by_text(candidate.promised, candidate.path, text, beside)
     if language is None:
         return "other language"
-    body = licences.without_header(text)
+    body = headers.without_licence(text)
     if not body:
         return "nothing in it"
     if left := unwanted.by_text(text):

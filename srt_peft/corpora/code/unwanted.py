@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 
-MOST_BYTES = 350 << 10
-"""Larger files are data, mostly; GitHub's own search of code reads none of them."""
+from srt_peft.corpora.code import headers
+
+MOST_BYTES = 1 << 20
+"""Larger files are data, mostly; The Stack has none either."""
 
 _FOLDERS = (
     "node_modules bower_components jspm_packages web_modules vendor vendors _vendor _vendored vendored third_party "
-    "third-party thirdparty 3rdparty 3rd_party external externals extern deps dependencies Godeps Pods Carthage "
+    "third-party thirdparty 3rdparty 3rd_party external externals extern Godeps Pods Carthage "
     "site-packages dist-packages .venv venv virtualenv .yarn .pnpm .gradle .eggs dist"
 )
 _VENDORED = re.compile(
     rf"""(?:^|/)(?:{"|".join(map(re.escape, _FOLDERS.split()))})/
+    |^(?:deps|dependencies)/
     |(?:^|/)(?:jquery|bootstrap|angular|react(?:-dom)?|vue|d3|lodash|underscore|backbone|prototype|require|modernizr
        |moment|three|handlebars|mustache|highlight|codemirror|tinymce|ckeditor)(?:[-.][\w.-]*)?\.m?js$
     |(?:^|/)(?:sqlite3(?:ext)?\.[ch]|stb_\w+\.h|catch(?:2|_amalgamated)?\.[hc]pp|doctest\.h|miniz\.[ch]|uthash\.h
@@ -31,21 +34,16 @@ _GENERATED = re.compile(
     |(?:^|/)(?:__generated__|generated|\.openapi-generator|swagger-gen)/
     |\.tab\.(?:c|h|cc|hh|cpp|hpp)$|(?:^|/)lex\.yy\.c$|(?:^|/)(?:moc|qrc|ui)_\w+\.(?:cpp|h)$|_wrap\.(?:c|cxx)$
     |(?:^|/)(?:R|BuildConfig)\.java$|(?:^|/)(?:AssemblyInfo|TemporaryGeneratedFile_\w+)\.cs$""",
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
 _MINIFIED = re.compile(r"[.-](?:min|bundle|chunk|packed)\.[mc]?js$", re.IGNORECASE)
-# In a comment of the first lines: a program that writes such a line has it in a string.
 _MARK = re.compile(
-    r"""^[ \t]*(?://|/?\*|\#|--|;|<!--|"{3})[^\n]*(?:
-        @generated | code[ ]generated[ ](?:by|from) | \b(?:auto-?|automatically[ -])generated
-      | \b(?:was|is|been|file)[ ]generated[ ](?:by|from|with|using|auto) | ^\W*generated[ ](?:by|from|with|using)\b
-      | do[ ]not[ ](?:edit|modify|change)[ ](?:this[ ]file|by[ ]hand|manually|directly|!|\.|$)
-      | made[ ]by[ ]GNU[ ]Bison | generated[ ]by[ ](?:cython|the[ ]protocol[ ]buffer|protoc|swig|thrift|antlr)
-    )""",
+    r"""@generated\b | <auto-?generated | \bcode[ ]generated[ ](?:by|from)\b | made[ ]by[ ]GNU[ ]Bison
+    | \b(?:file|code|class|module|header|source|parser)\b[^\n]{0,40}\b(?:is|was|been)[ ](?:auto-?|automatically[ ]|machine[ -])?generated
+    | ^\W*(?:auto-?|automatically[ ]|machine[ -])?generated[ ](?:by|from|with|using|file|code)\b
+    | \bdo[ ]not[ ](?:edit|modify)(?:[ ](?:this[ ]file|by[ ]hand|manually|directly|it)|[ \t]*(?:!|\.|-|\*|$))""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
-_MARKED_LINES = 40
-"""Go's own rule lets the mark stand below a licence; so many lines are looked at."""
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
@@ -72,8 +70,7 @@ def by_bytes(raw: bytes) -> str | None:
 
 def by_text(text: str) -> str | None:
     """Why a text is left out: nobody wrote it by hand."""
-    head = "\n".join(text.split("\n", _MARKED_LINES)[:_MARKED_LINES])
-    if _MARK.search(head):
+    if any(_MARK.search(comment) for comment, _ in headers.comments(text)):  # before any code, as Go's own rule has it
         return "generated"
     lines = text.splitlines() or [""]
     long = max(map(len, lines)) > 1000 or len(text) > 100 * len(lines)

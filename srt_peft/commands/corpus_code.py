@@ -14,9 +14,11 @@ def _code(args: Arguments) -> None:
     from srt_peft.corpora.code.tally import told
 
     options = Options(args.old_before, args.new_after, args.licences, args.per_repo, args.held_out)
-    figures = build(args.repos, Path(args.out), options, workers=args.workers)
-    say(told(figures))
-    say(f"\nThe corpus lies in {args.out}; {args.out}/recipe.yaml is a recipe's part that reads it.")
+    out = Path(args.out)
+    manifest = build(args.repos, out, options, workers=args.workers)
+    say(told(manifest["counts"]))
+    say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
+    say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")
 
 
 COMMAND = Command(

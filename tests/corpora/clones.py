@@ -4,8 +4,36 @@ import os
 import random
 import subprocess
 
-VERBS = "read write open close merge split parse render fetch store sort find join send count check build load".split()
-NOUNS = "row page field token batch index node cache queue header record buffer table frame graph tree path user".split()
+VERBS = (
+    "read",
+    "write",
+    "open",
+    "close",
+    "merge",
+    "split",
+    "parse",
+    "render",
+    "fetch",
+    "store",
+    "sort",
+    "find",
+    "join",
+)
+NOUNS = (
+    "row",
+    "page",
+    "field",
+    "token",
+    "batch",
+    "index",
+    "node",
+    "cache",
+    "queue",
+    "header",
+    "record",
+    "buffer",
+    "table",
+)
 
 MIT = """MIT License
 
@@ -39,8 +67,10 @@ def python(seed, functions=8):
     for i in range(functions):
         verb, noun, other = rng.choice(VERBS), rng.choice(NOUNS), rng.choice(NOUNS)
         name = f"{verb}_{noun}_{rng.randrange(999)}"
-        steps = [f"    {rng.choice(NOUNS)}_{rng.randrange(99)} = {rng.choice(VERBS)}({other}, {noun}, step_{rng.randrange(99)})"
-                 for _ in range(rng.randint(3, 6))]  # fmt: skip
+        steps = [
+            f"    {rng.choice(NOUNS)}_{rng.randrange(99)} = {rng.choice(VERBS)}({noun}, {other}, x_{rng.randrange(99)})"
+            for _ in range(rng.randint(3, 6))
+        ]
         parts.append("\n".join([f"def {name}({noun}, {other}):", *steps, f"    return {noun}_{i}"]) + "\n")
     return "\n\n".join(parts)
 

@@ -110,7 +110,11 @@ def test_clones_are_found_in_folders_and_lists_once_each_oldest_first(tmp_path):
 
 def test_a_repository_is_called_as_where_it_came_from_without_its_password(tmp_path):
     repo = commit(tmp_path / "a", "2020-01-01", modules(0, 1))
-    for address in ("https://me:hunter2@example.org/owner/name.git", "git@example.org:owner/name", "ssh://x/y/owner/name/"):
+    for address in (
+        "https://me:hunter2@example.org/owner/name.git",
+        "git@example.org:owner/name",
+        "ssh://x/y/owner/name/",
+    ):
         git(repo, "config", "remote.origin.url", address)
         assert clones_of([str(repo)])[0].name == "owner/name"
 
@@ -168,7 +172,14 @@ def test_nothing_of_a_repository_is_run_and_nothing_of_the_user_is_read(tmp_path
     for hook in ("post-index-change", "reference-transaction", "post-checkout"):
         (repo / ".git/hooks").mkdir(exist_ok=True)
         os.link(trap, repo / ".git/hooks" / hook)
-    for name in ("core.fsmonitor", "gpg.program", "core.pager", "core.sshCommand", "diff.external", "core.alternateRefsCommand"):
+    for name in (
+        "core.fsmonitor",
+        "gpg.program",
+        "core.pager",
+        "core.sshCommand",
+        "diff.external",
+        "core.alternateRefsCommand",
+    ):
         git(repo, "config", name, str(trap))
     git(repo, "config", "log.showSignature", "true")
     users = tmp_path / "users"
@@ -191,7 +202,9 @@ def test_a_repository_of_another_user_is_read(tmp_path):
     repo = commit(tmp_path / "a", "2020-01-01", modules(0, 1))
     for path in (repo, *repo.rglob("*")):
         os.chown(path, 12345, 12345)
-    refused = subprocess.run(["git", "-C", str(repo), "log"], capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
+    refused = subprocess.run(
+        ["git", "-C", str(repo), "log"], capture_output=True, check=False, env={"PATH": os.environ["PATH"]}
+    )
     assert b"dubious ownership" in refused.stderr
     assert era_of(repo).kind == "old"
 

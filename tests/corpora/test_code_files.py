@@ -53,7 +53,8 @@ def test_a_header_that_says_nothing_is_what_its_repository_is():
 @pytest.mark.parametrize(
     ("line", "language"),
     [
-        ("#!/usr/bin/env python3", "Python"), ("#!/usr/bin/python3.11 -u", "Python"), ("#!/usr/bin/env -S node --a", "JavaScript"),
+        ("#!/usr/bin/env python3", "Python"), ("#!/usr/bin/python3.11 -u", "Python"),
+        ("#!/usr/bin/env -S node --a", "JavaScript"),
         ("#!/usr/local/bin/ruby", "Ruby"), ("#!/bin/sh", None), ("x = 1", None),
     ],
 )  # fmt: skip
@@ -70,9 +71,11 @@ def test_a_program_without_an_extension_is_what_its_first_line_says(line, langua
     [
         ("vendor/a/b.go", "vendored"), ("web/node_modules/x/index.js", "vendored"), ("third_party/z.c", "vendored"),
         ("deps/lua/lapi.c", "vendored"), ("static/jquery-3.6.0.js", "vendored"), ("lib/sqlite3.c", "vendored"),
-        ("a/b_pb2.py", "generated"), ("x/y.pb.go", "generated"), ("Form1.Designer.cs", "generated"), ("a/ui_main.h", "generated"),
+        ("a/b_pb2.py", "generated"), ("x/y.pb.go", "generated"), ("Form1.Designer.cs", "generated"),
+        ("a/ui_main.h", "generated"),
         ("zz_generated.deepcopy.go", "generated"), ("a.min.js", "minified"), ("main-bundle.js", "minified"),
-        ("src/vendoring.py", None), ("docs_src/dependencies/a.py", None), ("src/distance.go", None), ("src/jquery_like/a.js", None),
+        ("src/vendoring.py", None), ("docs_src/dependencies/a.py", None), ("src/distance.go", None),
+        ("src/jquery_like/a.js", None),
     ],
 )  # fmt: skip
 def test_others_code_and_programs_output_by_name(path, reason):
@@ -144,7 +147,9 @@ def some(alphabet, n, seed=7):
 PLANTED = {
     "AWS access key": lambda: "AK" + "IA" + some(string.ascii_uppercase + "234567", 16),
     "GitHub token": lambda: "gh" + "p_" + some(B64, 36),
-    "private key": lambda: "-----BEGIN RSA " + "PRIVATE KEY-----\n" + some(B64, 64) + "\n" + some(B64, 64, 8) + "\n-----END",
+    "private key": lambda: (
+        "-----BEGIN RSA " + "PRIVATE KEY-----\n" + some(B64, 64) + "\n" + some(B64, 64, 8) + "\n-----END"
+    ),
     "Hugging Face token": lambda: "hf" + "_" + some(string.ascii_letters, 34),
     "Google key": lambda: "AI" + "za" + some(B64, 35),
     "Anthropic key": lambda: "sk-" + "ant-api03-" + some(B64, 95),
@@ -198,7 +203,9 @@ def test_no_anchor_hides_a_secret_from_its_pattern():
 
 def test_a_file_is_under_its_own_line_else_the_nearest_folders_else_nobody_knows():
     isc = "Permission to use, copy, modify, and/or distribute this software"  # no licence: a line of one
-    folders = licences.of_folders({"LICENSE": MIT, "lib/COPYING": isc * 20, "docs/LICENSE": "See ../LICENSE.", "x/LICENSE": MIT})
+    folders = licences.of_folders(
+        {"LICENSE": MIT, "lib/COPYING": isc * 20, "docs/LICENSE": "See ../LICENSE.", "x/LICENSE": MIT}
+    )
     assert folders == {".": "MIT", "lib": "unknown", "x": "MIT"}
     assert licences.licence_of("a.py", "x", folders) == "MIT"
     assert licences.licence_of("lib/deep/a.py", "x", folders) == "unknown"
@@ -231,9 +238,11 @@ def test_licence_files_by_name(name, is_one):
 @pytest.mark.parametrize(
     ("chosen", "licence", "wanted"),
     [
-        ("any", "unknown", True), ("permissive", "unknown", False), ("permissive", "MIT", True), ("permissive", "GPL-3.0-only", False),
+        ("any", "unknown", True), ("permissive", "unknown", False), ("permissive", "MIT", True),
+        ("permissive", "GPL-3.0-only", False),
         ("permissive", "MIT OR GPL-3.0-only", True), ("permissive", "MIT AND GPL-3.0-only", False),
-        ("permissive", "MIT AND unknown", False), ("MIT, GPL-2.0", "GPL-2.0-only", True), ("MIT,ISC", "Apache-2.0", False),
+        ("permissive", "MIT AND unknown", False), ("MIT, GPL-2.0", "GPL-2.0-only", True),
+        ("MIT,ISC", "Apache-2.0", False),
         ("permissive", "Apache-2.0 WITH LLVM-exception", True),
     ],
 )  # fmt: skip

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from srt_peft.corpora.code import clones, git, licences
 from srt_peft.corpora.code.clones import NEW, OLD, Clone
@@ -28,19 +24,31 @@ from srt_peft.corpora.code.options import WHAT, Options, checked
 from srt_peft.corpora.code.scan import scan, unpacked
 from srt_peft.corpora.code.tally import Tally
 from srt_peft.corpora.folder import Folder, check_out, line_of, staged
-from srt_peft.corpora.near import NearDuplicates
+from srt_peft.corpora.near import NearDuplicates, Signature
 from srt_peft.corpora.rows import Row, is_held_out
-from srt_peft.errors import OptionError, StateError
+from srt_peft.corpora.text import in_processes
+from srt_peft.corpora.writing import FILES, bar, recipe
+from srt_peft.errors import OptionError
 
+COMMAND = "corpus code"
 NEAR = 0.7
 """The share of three-word sequences from which on two files are the same."""
+BANDS = (25, 5)
+"""By which they are found: of two that are 0.7 alike, 99 % share a band."""
 COPIED = 0.5
 """The share of a new repository's text that existed before, from which on the repository did."""
 
 COPY, BEFORE, COPIED_WHOLE = "near-duplicate", "existed before", "in a copied repository"
 LICENCE, CAP = "licence", "over the cap"
-OUTPUTS = {OLD: "old.jsonl", NEW: "new.jsonl"}
-HELD_OUT = "held-out.jsonl"
+
+
+class Known(NamedTuple):
+    """A file without its text."""
+
+    path: str
+    licence: str
+    size: int
+    signature: Signature
 
 
 class Part(NamedTuple):
@@ -56,197 +64,164 @@ class Part(NamedTuple):
             next(file)
             yield from map(json.loads, file)
 
-    def files(self) -> Iterator[dict[str, Any]]:
-        """Those to learn from."""
-        return (line for line in self.lines() if "path" in line)
+    def known(self) -> list[Known]:
+        """The files to learn from, as they are compared."""
+        return [
+            Known(line["path"], line["licence"], len(line["text"]), unpacked(line["signature"]))
+            for line in self.lines()
+            if "path" in line
+        ]
+
+    def before(self) -> Iterator[Signature]:
+        """What else existed before."""
+        return (unpacked(line["before"]) for line in self.lines() if "before" in line)
 
 
-def build(given: Sequence[str], out: Path, options: Options, *, workers: int | None = None) -> dict[str, Any]:
-    """Make the corpus; its figures."""
+def build(
+    given: Sequence[str], out: Path, options: Options, *, workers: int | None = None, progress: bool = True
+) -> dict[str, Any]:
+    """Make the corpus's folder; its manifest."""
     checked(options)
     check_out(out)
     git.check_git()
     every = clones.clones_of(given)
 
     def make(folder: Folder) -> None:
-        tally = Tally()
-        _divide(_scanned(every, options, folder, workers), options, folder, tally)
-        _check(tally)
+        parts = list(_scanned(every, options, folder, workers, progress=progress))
+        tally = _write(parts, options, folder, progress=progress)
         folder.counts = tally.figures()
-        (folder.path / "statistics.json").write_text(json.dumps(folder.counts, indent=1) + "\n", encoding="utf-8")
+        (folder.path / "statistics.json").write_text(json.dumps(folder.counts, indent=1) + "\n", "utf-8")
+        dates = f"before {options.old_before} and after {options.new_after}"
+        heading = f"Files of repositories from {dates}, as `srt-peft {COMMAND}` has made it."
+        (folder.path / "recipe.yaml").write_text(recipe(out, heading, several=True), "utf-8")
 
-    counts: dict[str, Any] = staged(out, "corpus code", [_input(one) for one in every], options._asdict(), make)["counts"]
-    return counts
+    return staged(out, COMMAND, [_input(clone) for clone in every], options._asdict(), make)
 
 
 def _input(clone: Clone) -> dict[str, str | None]:
     """What the manifest says of a repository: a commit's id is a hash of all that is in it."""
     refs = hashlib.sha256(git.run(clone.git, "for-each-ref")).hexdigest()
-    return {"path": str(clone.path), "name": clone.name, "first": clone.root, "newest": git.tip(clone.git), "refs": refs}
+    return {
+        "path": str(clone.path),
+        "name": clone.name,
+        "first": clone.root,
+        "newest": git.tip(clone.git),
+        "refs": refs,
+    }
 
 
 # --- scanning ---------------------------------------------------------------------------------------------------
 
 
-def _scanned(every: Sequence[Clone], options: Options, folder: Folder, workers: int | None) -> list[Part]:
+def _scanned(
+    every: Sequence[Clone], options: Options, folder: Folder, workers: int | None, *, progress: bool
+) -> Iterator[Part]:
     """The part of each repository, in the same order."""
-    found: dict[int, Path] = {}
-    count = min(len(every), workers or len(os.sched_getaffinity(0)))
-    jobs = [(folder, options, number, clone) for number, clone in enumerate(every)]
-    if count == 1:
-        found.update(map(_part, _watched(jobs, len(jobs), "reading repositories")))
-    else:
-        found.update(_in_processes(jobs, count))
-    return [Part(clone, found[i], _about(found[i])) for i, clone in enumerate(every)]
+    calls = [(folder, options, f"{i:06d}-{clone.root[:12]}.jsonl", clone) for i, clone in enumerate(every)]
+    with bar(len(every), "reading", "repository", progress=progress) as shown:
+        for clone, path in zip(every, in_processes(_part, calls, workers), strict=True):
+            with path.open(encoding="utf-8") as file:
+                yield Part(clone, path, json.loads(next(file))["about"])
+            shown.update()
 
 
-_Job = tuple[Folder, Options, int, Clone]
-
-
-def _part(job: _Job) -> tuple[int, Path]:
-    folder, options, number, clone = job
-    name = f"{number:06d}-{clone.root[:12]}.jsonl"
-    return number, folder.part(name, partial(scan, clone, options.cutoff, options.birth))
-
-
-def _about(path: Path) -> dict[str, Any]:
-    with path.open(encoding="utf-8") as file:
-        found: dict[str, Any] = json.loads(next(file))["about"]
-    return found
-
-
-def _in_processes(jobs: Sequence[_Job], count: int) -> Iterator[tuple[int, Path]]:
-    from multiprocessing import get_context  # noqa: PLC0415
-
-    try:
-        with ProcessPoolExecutor(count, get_context("fork"), _begin, (os.getpid(),)) as executor:
-            futures = [executor.submit(_part, job) for job in jobs]  # all of them fork before a bar starts its thread
-            try:
-                for future in _watched(as_completed(futures), len(jobs), "reading repositories"):
-                    yield future.result()
-            finally:
-                executor.shutdown(wait=True, cancel_futures=True)
-    except BrokenProcessPool:
-        raise StateError(
-            f"One of {count} processes that read repositories was killed, probably for want of memory. What they had "
-            "finished is kept: give the same command again, with fewer --workers."
-        ) from None
-
-
-def _begin(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """A parent that was killed outright cannot say so, and its pipes stay open in our siblings."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
-_T = TypeVar("_T")
-
-
-def _watched(items: Iterable[_T], total: int | None, what: str) -> Iterator[_T]:
-    from tqdm import tqdm  # noqa: PLC0415 - 0.1 s
-
-    return iter(tqdm(items, total=total, desc=what, unit="repo", delay=2, disable=None, leave=False))
+def _part(folder: Folder, options: Options, name: str, clone: Clone) -> Path:
+    return folder.part(name, partial(scan, clone, options.cutoff, options.birth))
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------
 
 
-def _divide(parts: Sequence[Part], options: Options, folder: Folder, tally: Tally) -> None:
-    """Write the rows: each is of a file that no earlier repository has."""
-    before, since = NearDuplicates(NEAR), NearDuplicates(NEAR)
-    with (
-        (folder.path / OUTPUTS[OLD]).open("w", encoding="utf-8") as old,
-        (folder.path / OUTPUTS[NEW]).open("w", encoding="utf-8") as new,
-        (folder.path / HELD_OUT).open("w", encoding="utf-8") as away,
-    ):
-        writers = {OLD: old, NEW: new}
-
-        def keep(part: Part, pool: str, files: Sequence[dict[str, Any]]) -> None:
-            held = is_held_out(part.clone.root, options.held_out)
-            for row in _rows(part, pool, _chosen(part, pool, files, options, tally)):
-                tally.row(pool, row, held=held)
-                (away if held else writers[pool]).write(line_of(_asked(row, pool) if held else row))
-
-        for part in _watched([p for p in parts if _counted(p, tally) == OLD], None, "comparing old files"):
-            alike = [before.seen(unpacked(file["signature"])) for file in part.files()]
-            keep(part, OLD, [file for file, copy in zip(part.files(), alike, strict=True) if not copy])
-            tally.left_out[OLD][COPY] += sum(alike)
-        for part in parts:
-            for line in part.lines():
-                if "before" in line:
-                    before.seen(unpacked(line["before"]))
-        for part in _watched([p for p in parts if p.about["kind"] == NEW], None, "comparing new files"):
-            keep(part, NEW, _fresh(part, before, since, tally))
+def _write(parts: Sequence[Part], options: Options, folder: Folder, *, progress: bool) -> Tally:
+    """Write the rows; what is counted."""
+    tally = Tally()
+    with ExitStack() as stack:
+        lines = {
+            pool: stack.enter_context((folder.path / name).open("w", encoding="utf-8")) for pool, name in FILES.items()
+        }
+        shown = stack.enter_context(bar(len(parts), "comparing", "repository", progress=progress))
+        for part, pool, files in _fresh(parts, tally):
+            chosen = _chosen(part, pool, files, options, tally)
+            held_out = is_held_out(part.clone.root, options.held_out)
+            for row in _rows(part, chosen):
+                tally.row(pool, row, held_out=held_out)
+                lines["held out" if held_out else pool].write(line_of(_finished(row, pool, held_out=held_out)))
+            shown.update()
+    _check(tally)
+    return tally
 
 
-def _counted(part: Part, tally: Tally) -> str:
-    """The kind of a repository, once it and what its scan has left out are counted."""
-    kind = str(part.about["kind"])
-    tally.repositories[kind] += 1
-    if kind in (OLD, NEW):
-        tally.left_out[kind].update(part.about["reasons"])
-    return kind
+def _fresh(parts: Sequence[Part], tally: Tally) -> Iterator[tuple[Part, str, list[Known]]]:
+    """The old and the new repositories, each with those of its files that are like none of an earlier one."""
+    before, since = (NearDuplicates(NEAR, BANDS) for _ in range(2))
+    for part in parts:
+        tally.repository(part.about)
+    for part in _of(parts, OLD):
+        yield part, OLD, _unseen(part.known(), before, OLD, tally)
+    for part in parts:  # once all old ones are written: what they had later is no copy among them
+        for signature in part.before():
+            before.seen(signature)
+    for part in _of(parts, NEW):
+        yield part, NEW, _unseen(_newborn(part.known(), before, tally), since, NEW, tally)
 
 
-def _fresh(part: Part, before: NearDuplicates, since: NearDuplicates, tally: Tally) -> list[dict[str, Any]]:
-    """The files of a new repository that are like none that existed before, and like no other new one's."""
-    files = list(part.files())
-    known = [before.has(unpacked(file["signature"])) for file in files]
-    copied = sum(len(file["text"]) for file, was in zip(files, known, strict=True) if was)
-    if copied and copied >= COPIED * sum(len(file["text"]) for file in files):
-        tally.repositories[NEW] -= 1
+def _of(parts: Sequence[Part], kind: str) -> list[Part]:
+    return [part for part in parts if part.about["kind"] == kind]
+
+
+def _unseen(files: Sequence[Known], seen: NearDuplicates, pool: str, tally: Tally) -> list[Known]:
+    """Those that are like none before them."""
+    found = [file for file in files if not seen.seen(file.signature)]
+    tally.left_out[pool][COPY] += len(files) - len(found)
+    return found
+
+
+def _newborn(files: Sequence[Known], before: NearDuplicates, tally: Tally) -> list[Known]:
+    """The files of a new repository that are like none that existed before; none, if most of it did."""
+    found = [file for file in files if not before.has(file.signature)]
+    size, fresh = (sum(file.size for file in some) for some in (files, found))
+    if len(found) < len(files) and size - fresh >= COPIED * size:
+        tally.repositories.subtract([NEW])
         tally.repositories["copied"] += 1
         tally.left_out[NEW][COPIED_WHOLE] += len(files)
         return []
-    rest = [file for file, was in zip(files, known, strict=True) if not was]
-    fresh = [file for file in rest if not since.seen(unpacked(file["signature"]))]
-    tally.left_out[NEW].update({BEFORE: sum(known), COPY: len(rest) - len(fresh)})
-    return fresh
+    tally.left_out[NEW][BEFORE] += len(files) - len(found)
+    return found
 
 
-def _chosen(
-    part: Part, pool: str, files: Sequence[dict[str, Any]], options: Options, tally: Tally
-) -> list[dict[str, Any]]:
+def _chosen(part: Part, pool: str, files: Sequence[Known], options: Options, tally: Tally) -> set[str]:
     """The files whose licence is wanted, and of these as many as a repository may bring: those of the lowest hashes."""
     wanted = licences.wanted(options.licences)
-    free = [file for file in files if wanted(file["licence"])]
-    lowest = set(sorted(free_hash for free_hash in (_lot(part, file) for file in free))[: options.per_repo])
-    kept = [file for file in free if _lot(part, file) in lowest]
-    tally.left_out[pool].update({LICENCE: len(files) - len(free), CAP: len(free) - len(kept)})
-    return kept
+    free = [file.path for file in files if wanted(file.licence)]
+    kept = sorted(free, key=lambda path: hashlib.blake2b(f"{part.clone.root} {path}".encode()).digest())
+    tally.left_out[pool][LICENCE] += len(files) - len(free)
+    tally.left_out[pool][CAP] += len(kept[options.per_repo :])
+    return set(kept[: options.per_repo])
 
 
-def _lot(part: Part, file: dict[str, Any]) -> bytes:
-    return hashlib.blake2b(f"{part.clone.root} {file['path']}".encode(), digest_size=16).digest()
-
-
-def _rows(part: Part, pool: str, files: Iterable[dict[str, Any]]) -> Iterator[Row]:
+def _rows(part: Part, chosen: set[str]) -> Iterator[Row]:
     name = part.clone.name
-    for file in files:
-        called = f"{name}/{file['path']}"
-        yield {
-            "id": called,
-            "document": called,
-            "title": f"{name}: {file['path']}",
-            "source": file["language"],
-            "repository": name,
-            "date": part.about["date"],
-            "licence": file["licence"],
-            "text": f"Repository: {name}\nPath: {file['path']}\n\n{file['text']}",
-            **({"supersedes": []} if pool == NEW else {}),
-        }
+    for line in part.lines():
+        if line.get("path") in chosen:
+            called = f"{name}/{line['path']}"
+            yield {
+                "id": called,
+                "document": called,
+                "title": f"{name}: {line['path']}",
+                "source": line["language"],
+                "repository": name,
+                "date": part.about["date"],
+                "licence": line["licence"],
+                "text": f"Repository: {name}\nPath: {line['path']}\n\n{line['text']}",
+            }
 
 
-def _asked(row: Row, pool: str) -> Row:
-    """A row as a document that questions are asked of: it is there in one of the two only, so nothing changed in it."""
-    about = {key: value for key, value in row.items() if key not in ("text", "supersedes")}
-    return {**about, "old": None, "new": None, pool: row["text"], "changes": []}
+def _finished(row: Row, pool: str, *, held_out: bool) -> Row:
+    """A row of its file: new ones replace nothing; of those held out, nothing is known but that they are there."""
+    if not held_out:
+        return {**row, "supersedes": []} if pool == NEW else row
+    text = row.pop("text")
+    return {**row, "old": None, "new": None, pool: text, "changes": []}
 
 
 def _check(tally: Tally) -> None:
@@ -254,9 +229,10 @@ def _check(tally: Tally) -> None:
     lacking = [pool for pool in (OLD, NEW) if not tally.rows[pool]]
     if lacking:
         there = ", ".join(f"{count:,} {kind}" for kind, count in sorted(tally.repositories.items()))
+        gone = {pool: Counter({**tally.left_out[pool], "held out": tally.held_out[pool]}) for pool in lacking}
         left = "; ".join(
-            f"{pool}: " + (", ".join(f"{n:,} {why}" for why, n in tally.left_out[pool].most_common() if n) or "nothing")
-            for pool in lacking
+            f"{pool}: " + (", ".join(f"{n:,} {why}" for why, n in count.most_common() if n) or "nothing")
+            for pool, count in gone.items()
         )
         fault = f"--repos: no {' and no '.join(lacking)} file is left. The repositories are {there}; left out of {left}"
-        raise OptionError(WHAT, [f"{fault}. List others, or change the dates or --licences"])
+        raise OptionError(WHAT, [f"{fault}. List others, or change the dates, --licences or --held-out"])

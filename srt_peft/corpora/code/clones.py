@@ -5,10 +5,10 @@ A repository is old, new, or neither, by the dates in its history:
     old   its default branch had a commit by the first date. What is read is the last of them.
     new   no commit on any of its branches or tags was written or recorded by the second date. What is read is its tip.
 
-Git keeps two dates. The committer's says when a commit was recorded as it is: rebasing, squashing and rewriting renew it,
-so nothing in a commit is younger. That vouches for old. The author's says when a change was first written, and outlives
-all of these: an import with a rewritten history shows its age by it. That denies new. What is old by one date and new by
-the other is neither.
+Git keeps two dates. The committer's says when a commit was recorded as it is: rebasing, squashing and rewriting renew
+it, so nothing in a commit is younger. That vouches for old. The author's says when a change was first written, and
+outlives all of these: an import with a rewritten history shows its age by it. That denies new. What is old by one date
+and new by the other is neither.
 """
 
 from __future__ import annotations
@@ -52,7 +52,12 @@ class Era(NamedTuple):
 
 
 OLD, NEW = "old", "new"
-BETWEEN, OLDER, IMPOSSIBLE, EMPTY = "created between the dates", "older than its first commit", "impossible date", "empty"
+BETWEEN, OLDER, IMPOSSIBLE, EMPTY = (
+    "created between the dates",
+    "older than its first commit",
+    "impossible date",
+    "empty",
+)
 
 
 def clones_of(given: Sequence[str]) -> list[Clone]:
@@ -119,7 +124,13 @@ def _clone(path: Path, folder: Path, name: str) -> Clone:
     newest = git.tip(folder)
     roots = list(git.commits(folder, "--max-parents=0", newest)) if newest else []
     first = min(roots, key=lambda commit: (commit.committed, commit.id), default=Commit("", 0, 0))
-    return Clone(path, folder, _far("".join(git.settings(folder, r"^remote\.origin\.url$")[:1])) or name.removesuffix(".git"), first.id, first.committed)
+    return Clone(
+        path,
+        folder,
+        _far("".join(git.settings(folder, r"^remote\.origin\.url$")[:1])) or name.removesuffix(".git"),
+        first.id,
+        first.committed,
+    )
 
 
 def _far(address: str) -> str:
@@ -133,7 +144,11 @@ def _named(clones: Iterable[Clone]) -> list[Clone]:
     taken: set[str] = set()
     found = []
     for clone in clones:
-        names = (clone.name, f"{clone.name}@{clone.root[:7]}", *(f"{clone.name}@{clone.root[:7]}-{i}" for i in range(2, 999)))
+        names = (
+            clone.name,
+            f"{clone.name}@{clone.root[:7]}",
+            *(f"{clone.name}@{clone.root[:7]}-{i}" for i in range(2, 999)),
+        )
         name = next(name for name in names if name not in taken)
         taken.add(name)
         found.append(clone._replace(name=name))
@@ -164,4 +179,3 @@ def _last(line: Sequence[Commit], dates: Sequence[int], moment: int) -> Commit |
     """The last commit before the first that is of a later moment: a clock that was wrong once lets no later ones in."""
     late = next((i for i, date in enumerate(dates) if date >= moment), len(line))
     return line[late - 1] if late else None
-

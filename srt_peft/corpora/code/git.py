@@ -57,7 +57,9 @@ class Entry(NamedTuple):
 def check_git() -> None:
     """Refuse to begin without git."""
     if shutil.which("git") is None:
-        raise OptionError("this installation", ["git is not installed, or not on the PATH: install it, such as with apt install git"])
+        raise OptionError(
+            "this installation", ["git is not installed, or not on the PATH: install it, such as with apt install git"]
+        )
 
 
 def git_folder(path: Path) -> Path | None:
@@ -151,10 +153,9 @@ class Blobs:
 @contextmanager
 def blobs(git: Path) -> Iterator[Blobs]:
     """A reader of blobs."""
-    with subprocess.Popen(
-        _command(git, ("cat-file", "--batch")),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(None),
-    ) as process:  # fmt: skip
+    command, pipe = _command(git, ("cat-file", "--batch")), subprocess.PIPE
+    silent, env = subprocess.DEVNULL, _environment(None)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=silent, env=env) as process:  # noqa: S603
         try:
             yield Blobs(git, process)
         finally:

@@ -33,6 +33,6 @@ def comments(text: str) -> Iterator[tuple[str, int]]:
 
 
 def without_licence(text: str) -> str:
-    """A file's text without the comments that it opens with as far as its licence, so that two are not alike by that."""
+    """A file's text without its opening comments as far as its licence, so that two are not alike by that."""
     ends = [end for comment, end in comments(text) if _LEGAL.search(comment)]
     return text[ends[-1] if ends else 0 :].strip()

@@ -1,7 +1,7 @@
 """Licences: what a repository's and a file's are, as SPDX says it, and which ones are wanted.
 
-A file is under what its own `SPDX-License-Identifier` says, else under the licence files of the nearest folder above it
-that has some, else `unknown`. Several licence files in one folder are joined by AND: whichever of them may bind, all do.
+A file is under what its own `SPDX-License-Identifier` says, else under the licence files of the nearest folder above
+it that has some, else `unknown`. Several in one folder are joined by AND: whichever of them may bind, all do.
 """
 
 from __future__ import annotations
@@ -18,9 +18,47 @@ from srt_peft.errors import OptionError, did_you_mean
 
 UNKNOWN = "unknown"
 PERMISSIVE = frozenset(
-    "0BSD AFL-3.0 Apache-2.0 Artistic-2.0 BlueOak-1.0.0 BSD-1-Clause BSD-2-Clause BSD-3-Clause BSD-3-Clause-Clear "
-    "BSD-4-Clause BSL-1.0 CC-BY-4.0 CC0-1.0 curl ECL-2.0 HPND ICU ISC MIT MIT-0 MIT-CMU MS-PL NCSA OpenSSL PHP-3.01 "
-    "PostgreSQL PSF-2.0 Python-2.0 Ruby Unicode-3.0 Unicode-DFS-2016 Unlicense UPL-1.0 Vim W3C WTFPL X11 Zlib ZPL-2.1".split()
+    [
+        "0BSD",
+        "AFL-3.0",
+        "Apache-2.0",
+        "Artistic-2.0",
+        "BlueOak-1.0.0",
+        "BSD-1-Clause",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "BSD-3-Clause-Clear",
+        "BSD-4-Clause",
+        "BSL-1.0",
+        "CC-BY-4.0",
+        "CC0-1.0",
+        "curl",
+        "ECL-2.0",
+        "HPND",
+        "ICU",
+        "ISC",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+        "MS-PL",
+        "NCSA",
+        "OpenSSL",
+        "PHP-3.01",
+        "PostgreSQL",
+        "PSF-2.0",
+        "Python-2.0",
+        "Ruby",
+        "Unicode-3.0",
+        "Unicode-DFS-2016",
+        "Unlicense",
+        "UPL-1.0",
+        "Vim",
+        "W3C",
+        "WTFPL",
+        "X11",
+        "Zlib",
+        "ZPL-2.1",
+    ]
 )
 """Those that ask for no more than that they be named."""
 
@@ -75,8 +113,12 @@ def wanted(given: str) -> Callable[[str], bool]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     known = {name: _normal(name) for name in names}
     if not names or None in known.values():
-        unknown = ", ".join(f"{n!r}{did_you_mean(n, PERMISSIVE)}" for n, found in known.items() if not found) or "nothing"
-        fault = f"--licences = {given!r}: {unknown} is no SPDX identifier. Expected permissive, any, or a list as MIT,ISC"
+        unknown = (
+            ", ".join(f"{n!r}{did_you_mean(n, PERMISSIVE)}" for n, found in known.items() if not found) or "nothing"
+        )
+        fault = (
+            f"--licences = {given!r}: {unknown} is no SPDX identifier. Expected permissive, any, or a list as MIT,ISC"
+        )
         raise OptionError("the arguments", [fault])
     chosen = frozenset(str(name) for name in known.values())
     return lambda licence: _holds(licence, chosen)

@@ -44,7 +44,9 @@ def checked(options: Options) -> Options:
             faults.append(f"{flag} = {given!r}: expected a day or a month, as 2024-07-31 or 2024-07")
             continue
         if begins > datetime.now(UTC):
-            faults.append(f"{flag} = {given} is in the future: expected a date that has passed, as history has no other")
+            faults.append(
+                f"{flag} = {given} is in the future: expected a date that has passed, as history has no other"
+            )
     if not faults and options.cutoff > options.birth:
         order = f"--old-before = {options.old_before} is after --new-after = {options.new_after}"
         faults.append(f"{order}: expected the old to end before the new begins. Change one of them")

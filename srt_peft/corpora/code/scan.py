@@ -4,14 +4,13 @@
     {"path", "language", "licence", "text", "signature"}                   a file to learn from, in the order of paths
     {"before": signature}                                                  one that only says what existed before
 
-A repository that is not new tells what existed before the second date: the files of which rows are made, and, where they
-are others by then, those that it had at that date. Nothing new may be like them.
+A repository that is not new tells what existed before the second date: the files of which rows are made, and, where
+they are others by then, those that it had at that date. Nothing new may be like them.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +70,9 @@ def scan(clone: Clone, old_before: int, new_after: int, to: Path) -> None:
         out.writelines(map(line_of, rows))
         if found.kind != NEW and found.before and found.before != found.read:
             entries = git.tree(clone.git, found.before.id)
-            others = [file for file in _candidates(clone, found.before.id, entries, Counter()) if file.blob not in known]
+            others = [
+                file for file in _candidates(clone, found.before.id, entries, Counter()) if file.blob not in known
+            ]
             for file in _files(others, blobs, Counter()):
                 out.write(line_of({"before": packed(file.signature)}))
 

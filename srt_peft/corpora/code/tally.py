@@ -29,9 +29,15 @@ class Tally:
     licences: dict[str, Counter[str]] = field(default_factory=_by_pool)
     words: dict[str, list[int]] = field(default_factory=lambda: {pool: [] for pool in POOLS})
 
-    def row(self, pool: str, row: Row, *, held: bool) -> None:
+    def repository(self, about: dict[str, Any]) -> None:
+        """Count a repository, and what its scan has left out."""
+        self.repositories[about["kind"]] += 1
+        if about["kind"] in POOLS:
+            self.left_out[about["kind"]].update(about["reasons"])
+
+    def row(self, pool: str, row: Row, *, held_out: bool) -> None:
         """Count a file that is kept."""
-        if held:
+        if held_out:
             self.held_out[pool] += 1
             return
         self.rows[pool] += 1
@@ -54,17 +60,19 @@ class Tally:
 
 def _sorted(counts: dict[str, Counter[str]]) -> dict[str, dict[str, int]]:
     """The most first; of as many, by name."""
-    return {pool: dict(sorted((+count).items(), key=lambda item: (-item[1], item[0]))) for pool, count in counts.items()}
+    return {
+        pool: dict(sorted((+count).items(), key=lambda item: (-item[1], item[0]))) for pool, count in counts.items()
+    }
 
 
 def told(figures: dict[str, Any]) -> str:
     """The figures as a person reads them: two columns, old and new."""
     lines = ["Repositories: " + ", ".join(f"{count:,} {kind}" for kind, count in figures["repositories"].items()), ""]
-    table = [("", *POOLS)]
+    table: list[tuple[str, ...]] = [("", *POOLS)]
     for name in ("rows", "held out", "median words"):
-        table.append((name, *(_number(figures[name][pool]) for pool in POOLS)))
+        table += [(name, *(_number(figures[name][pool]) for pool in POOLS))]
     for name in ("languages", "licences", "left out"):
-        table.append((f"{name}:", "", ""))
+        table += [(f"{name}:", "", "")]
         kinds = dict.fromkeys(kind for pool in POOLS for kind in figures[name][pool])
         table += [(f"  {kind}", *(_number(figures[name][pool].get(kind, 0)) for pool in POOLS)) for kind in kinds]
     widths = [max(len(row[i]) for row in table) for i in range(3)]

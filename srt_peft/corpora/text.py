@@ -177,7 +177,7 @@ def _begin(parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """A parent that was killed outright cannot end us, and our siblings hold its end of the pipe that we wait on."""
+    """End when the parent was killed: nobody would tell us, and we would wait for work for ever."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)

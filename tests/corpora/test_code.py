@@ -377,7 +377,7 @@ def test_what_cannot_be_is_told_in_words_and_nothing_is_begun(tmp_path, capsys, 
     world(tmp_path / "src")
     (tmp_path / "there").mkdir()
     for more, faults in (
-        (["--old-before", "2025-01", "--per-repo", "0", "--licences", "MTI"], ["is after --new-", "per-repo = 0", "'MTI'"]),
+        (["--old-before", "2025-01", "--per-repo", "0", "--licences", "MTI"], ["is after", "per-repo = 0", "'MTI'"]),
         (["--new-after", "2999-01-01"], ["is in the future"]),
         (["--repos", str(tmp_path / "there")], ["no git repository is in this folder"]),
         (["--out", str(tmp_path / "there")], ["it is there already"]),

@@ -3,8 +3,8 @@
 Repositories are scanned on their own, in several processes, each to a part of its own that outlives a kill. Then they
 are gone through in the order of their first commits, so that of two that are alike the earlier one is the original:
 first the old ones and those that are neither, which say what existed; then the new ones, of which nothing may be like
-that. A new repository most of whose text is like it did exist, whatever its history says: a fork, an import with a
-rewritten history, one that was begun anew. It is left out as a whole.
+that. A new repository of whose files many are like it did exist, whatever its history says: an import with a rewritten
+history, one that was begun anew. It is left out as a whole, since the rest of it will have grown from those.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NEAR = 0.7
 """The share of three-word sequences from which on two files are the same."""
 BANDS = (25, 5)
 """By which they are found: of two that are 0.7 alike, 99 % share a band."""
-COPIED = 0.5
-"""The share of a new repository's text that existed before, from which on the repository did."""
+COPIED = 0.25
+"""The share of a new repository's files that existed before, from which on the repository did."""
 
 COPY, BEFORE, COPIED_WHOLE = "near-duplicate", "existed before", "in a copied repository"
 LICENCE, CAP = "licence", "over the cap"
@@ -47,7 +47,6 @@ class Known(NamedTuple):
 
     path: str
     licence: str
-    size: int
     signature: Signature
 
 
@@ -67,9 +66,7 @@ class Part(NamedTuple):
     def known(self) -> list[Known]:
         """The files to learn from, as they are compared."""
         return [
-            Known(line["path"], line["licence"], len(line["text"]), unpacked(line["signature"]))
-            for line in self.lines()
-            if "path" in line
+            Known(line["path"], line["licence"], unpacked(line["signature"])) for line in self.lines() if "path" in line
         ]
 
     def before(self) -> Iterator[Signature]:
@@ -177,10 +174,9 @@ def _unseen(files: Sequence[Known], seen: NearDuplicates, pool: str, tally: Tall
 
 
 def _newborn(files: Sequence[Known], before: NearDuplicates, tally: Tally) -> list[Known]:
-    """The files of a new repository that are like none that existed before; none, if most of it did."""
+    """The files of a new repository that are like none that existed before; none of them, if too many did."""
     found = [file for file in files if not before.has(file.signature)]
-    size, fresh = (sum(file.size for file in some) for some in (files, found))
-    if len(found) < len(files) and size - fresh >= COPIED * size:
+    if files and len(files) - len(found) >= COPIED * len(files):
         tally.repositories.subtract([NEW])
         tally.repositories["copied"] += 1
         tally.left_out[NEW][COPIED_WHOLE] += len(files)

@@ -16,7 +16,7 @@ from srt_peft.corpora.code.build import NEAR, build
 from srt_peft.corpora.code.headers import without_licence
 from srt_peft.corpora.code.options import Options
 from srt_peft.corpora.code.tally import told
-from srt_peft.errors import OptionError
+from srt_peft.errors import DamagedError, OptionError
 from tests.corpora.clones import HEADER, MIT, commit, git, modules, python
 
 ERROR = 0.15
@@ -395,3 +395,37 @@ def test_signatures_survive_being_written_down():
     for text in (python(1), "short"):
         signature = scanning.signature_of(text, numbers=False)
         assert scanning.unpacked(scanning.packed(signature)) == signature
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_repository_is_named_and_what_was_read_is_kept(tmp_path, workers):
+    """Mended, the same command goes on."""
+    world(tmp_path / "src")
+    repo = tmp_path / "src/new-b"
+    blob = git(repo, "rev-parse", "HEAD:src/module_40.py")
+    lost = repo / ".git/objects" / blob[:2] / blob[2:]
+    raw = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(DamagedError, match=r"new-b/\.git cannot be read .*git fsck"):
+        made(tmp_path, workers=workers)
+    assert list((tmp_path / "out.partial/.work/parts").glob("[!.]*"))
+    lost.write_bytes(raw)
+    assert made(tmp_path, workers=workers)["counts"]["rows"] == {"old": 8, "new": 9}
+
+
+def test_names_of_any_bytes_are_repositories_too(tmp_path):
+    """A folder's name may be no text; the corpus and its manifest are."""
+    world(tmp_path / "src")
+    odd = tmp_path / os.fsdecode(b"src/caf\xe9")
+    commit(odd, "2025-01-01", modules(300, 2))
+    (tmp_path / "list.txt").write_bytes(os.fsencode(odd) + b"\n" + os.fsencode(tmp_path / "src/old-a") + b"\n")
+    made(tmp_path, repos="list.txt")
+    assert ids(tmp_path, "new") == ["caf\ufffd/src/module_300.py", "caf\ufffd/src/module_301.py"]
+
+
+def test_a_library_that_is_missing_is_told_before_anything_is_begun(tmp_path, monkeypatch, capsys):
+    world(tmp_path / "src")
+    monkeypatch.setitem(sys.modules, "ukkonen", None)
+    assert main(command(tmp_path)) == 2
+    assert "pip install 'srt-peft[corpora]'" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))

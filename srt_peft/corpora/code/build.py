@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,8 +22,9 @@ from typing import Any, NamedTuple
 from srt_peft.corpora.code import clones, git, licences
 from srt_peft.corpora.code.clones import NEW, OLD, Clone
 from srt_peft.corpora.code.options import WHAT, Options, checked
-from srt_peft.corpora.code.scan import scan, unpacked
+from srt_peft.corpora.code.scan import about_of, scan, unpacked
 from srt_peft.corpora.code.tally import Tally
+from srt_peft.corpora.documents import library
 from srt_peft.corpora.folder import Folder, check_out, line_of, staged
 from srt_peft.corpora.near import NearDuplicates, Signature
 from srt_peft.corpora.rows import Row, is_held_out
@@ -38,6 +40,8 @@ BANDS = (25, 5)
 COPIED = 0.25
 """The share of a new repository's files that existed before, from which on the repository did."""
 
+LIBRARIES = ("datasketch", "identify.identify", "license_expression", "ukkonen")
+"""Asked for before anything is begun: from another process their absence could not be told."""
 COPY, BEFORE, COPIED_WHOLE = "near-duplicate", "existed before", "in a copied repository"
 LICENCE, CAP = "licence", "over the cap"
 
@@ -58,9 +62,8 @@ class Part(NamedTuple):
     about: dict[str, Any]
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """All that follows the first line."""
+        """All that was written."""
         with self.path.open(encoding="utf-8") as file:
-            next(file)
             yield from map(json.loads, file)
 
     def known(self) -> list[Known]:
@@ -81,6 +84,8 @@ def build(
     checked(options)
     check_out(out)
     git.check_git()
+    for name in LIBRARIES:
+        library(name)
     every = clones.clones_of(given)
 
     def make(folder: Folder) -> None:
@@ -97,13 +102,12 @@ def build(
 
 def _input(clone: Clone) -> dict[str, str | None]:
     """What the manifest says of a repository: a commit's id is a hash of all that is in it."""
-    refs = hashlib.sha256(git.run(clone.git, "for-each-ref")).hexdigest()
     return {
-        "path": str(clone.path),
+        "path": os.fsencode(clone.path).decode(errors="replace"),
         "name": clone.name,
         "first": clone.root,
         "newest": git.tip(clone.git),
-        "refs": refs,
+        "refs": hashlib.sha256(git.run(clone.git, "for-each-ref")).hexdigest(),
     }
 
 
@@ -117,8 +121,7 @@ def _scanned(
     calls = [(folder, options, f"{i:06d}-{clone.root[:12]}.jsonl", clone) for i, clone in enumerate(every)]
     with bar(len(every), "reading", "repository", progress=progress) as shown:
         for clone, path in zip(every, in_processes(_part, calls, workers), strict=True):
-            with path.open(encoding="utf-8") as file:
-                yield Part(clone, path, json.loads(next(file))["about"])
+            yield Part(clone, path, about_of(path))
             shown.update()
 
 

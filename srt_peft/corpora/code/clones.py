@@ -13,6 +13,7 @@ and new by the other is neither.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -86,7 +87,7 @@ def _paths(given: Sequence[str], faults: list[str]) -> Iterator[tuple[Path, str]
     for word in given:
         path = Path(word).expanduser()
         if path.is_file():
-            lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+            lines = (line.strip() for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines())
             listed = [Path(line).expanduser() for line in lines if line and not line.startswith("#")]
             if not listed:
                 faults.append(f"--repos = {word}: the list is empty: expected the path of a clone on each line")
@@ -124,13 +125,9 @@ def _clone(path: Path, folder: Path, name: str) -> Clone:
     newest = git.tip(folder)
     roots = list(git.commits(folder, "--max-parents=0", newest)) if newest else []
     first = min(roots, key=lambda commit: (commit.committed, commit.id), default=Commit("", 0, 0))
-    return Clone(
-        path,
-        folder,
-        _far("".join(git.settings(folder, r"^remote\.origin\.url$")[:1])) or name.removesuffix(".git"),
-        first.id,
-        first.committed,
-    )
+    far = _far("".join(git.settings(folder, r"^remote\.origin\.url$")[:1]))
+    near = os.fsencode(name).decode(errors="replace").removesuffix(".git")
+    return Clone(path, folder, far or near, first.id, first.committed)
 
 
 def _far(address: str) -> str:

@@ -1,8 +1,8 @@
 """One repository becomes a file of rows: what of it is wanted, what existed before, and why all else is left out.
 
-    {"about": {"kind", "first", "date", "reasons"}}                        the first line
-    {"path", "language", "licence", "text", "signature"}                   a file to learn from, in the order of paths
-    {"before": signature}                                                  one that only says what existed before
+    {"path", "language", "licence", "text", "signature"}    a file to learn from, in the order of paths
+    {"before": signature}                                   one that only says what existed before
+    {"kind", "first", "date", "reasons"}                    the last line: what it is, and how much was left out
 
 A repository that is not new tells what existed before the second date: the files of which rows are made, and, where
 they are others by then, those that it had at that date. Nothing new may be like them.
@@ -11,6 +11,7 @@ they are others by then, those that it had at that date. Nothing new may be like
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ _SUBMODULE, _LINK, _EXECUTABLE = "160000", "120000", "100755"
 _SAID = {"linguist-vendored": "vendored", "linguist-generated": "generated"}
 """What a repository says of its own files in `.gitattributes`."""
 _WORD = re.compile(r"\w+")
+_LAST = 1 << 16
+"""More bytes than the last line has."""
 
 Reasons = Counter[str]
 
@@ -50,31 +53,35 @@ class File(NamedTuple):
 
 
 def scan(clone: Clone, old_before: int, new_after: int, to: Path) -> None:
-    """Write a repository's rows."""
+    """Write a repository's rows, as they are found: a large one's would not fit into memory."""
     found = era(clone, old_before, new_after)
+    about: dict[str, Any] = {"kind": found.kind, "first": day(clone.when) if clone.root else None}
     reasons: Reasons = Counter()
     known: set[str] = set()
-    rows: list[dict[str, Any]] = []
     with to.open("w", encoding="utf-8") as out, git.blobs(clone.git) as blobs:
-        about = {"kind": found.kind, "first": day(clone.when) if clone.root else None}
         if found.read:
             entries = git.tree(clone.git, found.read.id)
             candidates = _candidates(clone, found.read.id, entries, reasons)
-            known = {file.blob for file in candidates}
             folders = licences.of_folders(_licence_texts(entries, blobs))
             for file in _files(candidates, blobs, reasons):
                 licence = licences.licence_of(file.path, file.text, folders)
-                rows.append({**file._asdict(), "licence": licence, "signature": packed(file.signature)})
+                row = {**file._asdict(), "licence": licence, "signature": packed(file.signature)}
+                out.write(line_of(row))
+            known = {file.blob for file in candidates}
             about["date"] = day(found.read.committed)
-        out.write(line_of({"about": {**about, "reasons": dict(sorted(reasons.items()))}}))
-        out.writelines(map(line_of, rows))
         if found.kind != NEW and found.before and found.before != found.read:
-            entries = git.tree(clone.git, found.before.id)
-            others = [
-                file for file in _candidates(clone, found.before.id, entries, Counter()) if file.blob not in known
-            ]
-            for file in _files(others, blobs, Counter()):
+            every = _candidates(clone, found.before.id, git.tree(clone.git, found.before.id), Counter())
+            for file in _files([file for file in every if file.blob not in known], blobs, Counter()):
                 out.write(line_of({"before": packed(file.signature)}))
+        out.write(line_of({**about, "reasons": dict(sorted(reasons.items()))}))
+
+
+def about_of(path: Path) -> dict[str, Any]:
+    """The last line of what `scan` has written."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LAST))
+        found: dict[str, Any] = json.loads(file.read().splitlines()[-1])
+    return found
 
 
 def day(moment: int) -> str:

@@ -2,6 +2,7 @@
 
 import random
 import string
+import time
 
 import pytest
 
@@ -33,6 +34,7 @@ def test_the_papers_fourteen_languages():
         ("a.h", "#pragma once\nnamespace a { int f(); }", "C++"),
         ("a.h", '#ifdef __cplusplus\nextern "C" {\nnamespace x {}\n#endif\nint f(void);', "C"),
         ("a.h", "#import <Foundation/Foundation.h>\n@interface A\n@end", None),  # Objective-C is none of the fourteen
+        ("a.h", "/*\n @class a\n @property b\n*/\nint f(void);", "C"),  # Doxygen
         ("a.sbt", "name := 1", "Scala"),
         ("Rakefile", "task :a", "Ruby"),
         ("a.md", "# a", None),
@@ -289,3 +291,19 @@ def test_files_are_known_by_their_words():
     assert isinstance(one, File)
     assert one.signature == two.signature
     assert one.signature != _file(Candidate("a.py", "Python", ""), python(2).encode(), "C").signature
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["\n", " \t\n", "/* ", "//\n", "# \n", "#ifdef __cplusplus\n", "a/*\n", "@", "eyJ-", "sk-T3BlbkFJ-", "token='1", "://a:1a@",
+     "-----BEGIN PRIVATE KEY-----\n", '"""', "do not edit ", "file file "],
+)  # fmt: skip
+def test_no_file_takes_for_ever(unit):
+    """Much of whatever makes a pattern begin: what it costs grows with its length, and not with the square of it."""
+    text = unit * ((1 << 18) // len(unit))
+    begun = time.process_time()
+    for name in ("a.h", "a.py"):
+        _file(Candidate(name, languages.by_name(name), ""), text.encode(), "C")
+    credentials.secret_in(text)
+    licences.licence_of("a.py", text, {})
+    assert time.process_time() - begun < 5

@@ -38,7 +38,7 @@ FORMS = {
     "Slack token": _form("xox hooks.slack.com", r"\b(xox[abeoprs]-(?:\d+-)*[A-Za-z0-9-]{10,}"
                          r"|hooks\.slack\.com/services/T\w{8,}/B\w{8,}/\w{24})"),
     "Stripe key": _form("sk_ rk_", r"\b([sr]k_(?:live|test)_[A-Za-z0-9]{20,})"),
-    "OpenAI key": _form("T3BlbkFJ", r"\b(sk-[\w-]{20,}T3BlbkFJ[\w-]{20,})"),
+    "OpenAI key": _form("T3BlbkFJ", r"\b(sk-[\w-]{20,100}T3BlbkFJ[\w-]{20,100})"),
     "Anthropic key": _form("sk-ant-", r"\b(sk-ant-[a-z]+\d\d-[\w-]{80,})"),
     "Hugging Face token": _form("hf_", r"\b(hf_[A-Za-z]{34})\b"),
     "PyPI token": _form("pypi-AgEI", r"\b(pypi-AgEI[\w-]{50,})"),
@@ -48,13 +48,13 @@ FORMS = {
     "Azure storage key": _form("AccountKey=", r"AccountKey=([A-Za-z0-9+/]{86}==)"),
     "DigitalOcean token": _form("dop_v1_ doo_v1_", r"\b(do[op]_v1_[a-f0-9]{64})\b"),
     "Shopify token": _form("shp", r"\b(shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32})\b"),
-    "JSON web token": _form("eyJ", r"\b(eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,})"),
+    "JSON web token": _form("eyJ", r"\b(eyJ[\w-]{10,999}\.eyJ[\w-]{10,2999}\.[\w-]{20,999})"),
     "password in an address": _form("://", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s:@/\"'`<>{}$%()]{1,64}:"
                                     r"([^\s:@/\"'`<>{}$%()]{8,64})@[\w-]", 3.2),
     # What is given to a name that says so: random to look at, digits and letters in it.
     "assigned secret": _form("key Key KEY secret Secret SECRET token Token TOKEN passw Passw PASSW",
                              r"(?i:api_?key|access_?key|secret|token|passw(?:or)?d|private_?key)[\w-]{0,20}[\"']?\s{0,4}"
-                             r"(?::=|=>|=|:)\s{0,4}[\"'`](?=[^\"'`]*\d)(?=[^\"'`]*[A-Za-z])([A-Za-z0-9+/=_-]{24,120})[\"'`]",
+                             r"(?::=|=>|=|:)\s{0,4}[\"'`](?=[^\"'`]{0,120}\d)(?=[^\"'`]{0,120}[A-Za-z])([A-Za-z0-9+/=_-]{24,120})[\"'`]",
                              3.7),
 }  # fmt: skip
 """By kind. Anchors are matched as they are written."""

@@ -40,18 +40,22 @@ _NOT = {
     ".ts": re.compile(r"\A\s*<(?:\?xml|!DOCTYPE TS|TS\b)"),  # Qt's translations
     ".rs": re.compile(r"\A\s*(?:<\?xml|#pragma\s+version)"),  # RenderScript, and what ReSharper saves
     ".php": re.compile(r"\A(?!.*<\?)", re.DOTALL),
-    ".h": re.compile(r"^\s*(?:@(?:interface|protocol|class|property|import)\b|#import\b)", re.MULTILINE),  # Objective-C
+    ".h": re.compile(
+        r"^[ \t]*(?:@(?:interface|protocol|class|property|import)\b|#import\b)", re.MULTILINE
+    ),  # Objective-C
 }
-_COMMENTS = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENTS = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 _CPP = re.compile(
-    r"""^\s*(?:(?:inline\s+)?namespace\b|template\s*<|using\s+[\w:]+|class\s+\w|(?:public|private|protected)\s*:)
+    r"""^[ \t]*(?:(?:inline\s+)?namespace\b|template\s*<|using\s+[\w:]+|class\s+\w|(?:public|private|protected)\s*:)
     |\bstd::|\b(?:constexpr|nullptr|static_cast|dynamic_cast|reinterpret_cast|noexcept|typename|virtual)\b
-    |^\s*\#\s*include\s*<[a-z_]+>""",  # <vector>: C's own headers end in .h
+    |^[ \t]*\#[ \t]*include[ \t]*<[a-z_]+>""",  # <vector>: C's own headers end in .h
     re.MULTILINE | re.VERBOSE,
 )
 # What a header for both shows to C++ alone; its text is C all the same.
-_FOR_CPP_ONLY = re.compile(r"^[ \t]*#[ \t]*if(?:def|[ \t]+defined)?[ \t(]*__cplusplus.*?^[ \t]*#[ \t]*(?:else|endif)",
-                           re.DOTALL | re.MULTILINE)  # fmt: skip
+_FOR_CPP_ONLY = re.compile(
+    r"^[ \t]*#[ \t]*if(?:def|[ \t]+defined)?[ \t(]*__cplusplus.*?(?:^[ \t]*#[ \t]*(?:else|endif)|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def by_name(path: str, *, executable: bool = False) -> str | None:
@@ -70,15 +74,15 @@ def by_text(promised: str, path: str, text: str, beside: str) -> str | None:
 
     `beside` is what a header is that says nothing of itself: C or C++, as its repository has it.
     """
+    bare = _COMMENTS.sub(" ", text) if promised == HEADER else text  # Doxygen's @class is no Objective-C
     foreign = _NOT.get(PurePosixPath(path).suffix.lower())
-    if foreign and foreign.search(text):
+    if foreign and foreign.search(bare):
         return None
     if promised == SCRIPT:
         shebang = _SHEBANG.match(text)
         return _INTERPRETERS.get(shebang[1]) if shebang else None
     if promised == HEADER:
-        bare = _FOR_CPP_ONLY.sub("", _COMMENTS.sub(" ", text))
-        return "C++" if _CPP.search(bare) else beside
+        return "C++" if _CPP.search(_FOR_CPP_ONLY.sub("", bare)) else beside
     return promised
 
 

@@ -41,7 +41,7 @@ _MARK = re.compile(
     r"""@generated\b | <auto-?generated | \bcode[ ]generated[ ](?:by|from)\b | made[ ]by[ ]GNU[ ]Bison
     | \b(?:file|code|class|module|header|source|parser)\b[^\n]{0,40}
       \b(?:is|was|been)[ ](?:auto-?|automatically[ ]|machine[ -])?generated
-    | ^\W*(?:auto-?|automatically[ ]|machine[ -])?generated[ ](?:by|from|with|using|file|code)\b
+    | ^[^\w\n]*(?:auto-?|automatically[ ]|machine[ -])?generated[ ](?:by|from|with|using|file|code)\b
     | \bdo[ ]not[ ](?:edit|modify)(?:[ ](?:this[ ]file|by[ ]hand|manually|directly|it)|[ \t]*(?:!|\.|-|\*|$))""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )

@@ -93,6 +93,16 @@ def test_commands_and_flags_are_these():
             "--workers",
             "--out",
         ],
+        "corpus code": [
+            "--repos",
+            "--out",
+            "--old-before",
+            "--new-after",
+            "--licences",
+            "--per-repo",
+            "--held-out",
+            "--workers",
+        ],
         "env": [],
     }
     shown = run("--help")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
+    corpus_code,
     corpus_text,
     demo,
     env,
@@ -40,6 +41,7 @@ COMMANDS = {
     "recipes show": recipes.SHOW,
     "recipes copy": recipes.COPY,
     "corpus text": corpus_text.COMMAND,
+    "corpus code": corpus_code.COMMAND,
     "env": env.COMMAND,
 }
 GROUPS = {

@@ -28,7 +28,7 @@ from srt_peft.errors import OptionError
 from srt_peft.review.files import Lock, sync, sync_all
 
 MANIFEST = "MANIFEST.json"
-LIBRARIES = ("sentencex", "datasketch", "mwparserfromhell")
+LIBRARIES = ("sentencex", "datasketch", "mwparserfromhell", "identify", "license-expression")
 
 _WORK = ".work"
 

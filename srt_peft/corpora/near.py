@@ -24,7 +24,7 @@ NEAR = 0.9
 """The share of sequences from which on two texts are the same."""
 SHORT = 20
 _PERMUTATIONS = 128
-_BANDS = (12, 10)
+BANDS = (12, 10)
 """So many bands of so many values: of two texts that are 0.9 alike, 99.4 % share a band; whoever does is looked at."""
 _NUMBER = re.compile(r"\d+")
 
@@ -59,9 +59,9 @@ def signature_of(text: str, *, numbers: bool = True) -> Signature:
 class NearDuplicates:
     """All texts that were let through."""
 
-    def __init__(self, near: float = NEAR) -> None:
+    def __init__(self, near: float = NEAR, bands: tuple[int, int] = BANDS) -> None:
         self._near = near
-        self._index = library("datasketch").MinHashLSH(num_perm=_PERMUTATIONS, params=_BANDS)
+        self._index = library("datasketch").MinHashLSH(num_perm=_PERMUTATIONS, params=bands)
         self._exact: set[bytes] = set()
         self._kept: list[Signature] = []
 

@@ -11,6 +11,7 @@
     align.py       which document became which
     snapshots.py   folders and tables as documents
     commits.py     git commits as documents
+    git.py         git's plumbing, with all switched off that a repository could have run
     text.py        `srt-peft corpus text`, which is these in a row
 
 Wikipedia's dumps, code repositories and questions stand in files of their own, on the same ground. Nothing here imports

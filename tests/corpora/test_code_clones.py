@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from srt_peft.corpora.code import clones as given, git as plumbing
+from srt_peft.corpora import git as plumbing
+from srt_peft.corpora.code import clones as given
 from srt_peft.corpora.code.clones import clones_of, era
 from srt_peft.corpora.code.options import Options, checked
 from srt_peft.errors import DamagedError, OptionError

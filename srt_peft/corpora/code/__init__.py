@@ -1,7 +1,6 @@
 """Code: from clones of git repositories to old and new files.
 
 clones.py       which repositories were given, and which of them are old or new: by dates
-git.py          git's plumbing, with all switched off that a repository could have run
 languages.py    the paper's languages
 unwanted.py     vendored, generated, minified and binary files
 headers.py      what a file opens with

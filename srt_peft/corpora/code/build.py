@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srt_peft.corpora.code import clones, git, licences
+from srt_peft.corpora import git
+from srt_peft.corpora.code import clones, licences
 from srt_peft.corpora.code.clones import NEW, OLD, Clone
 from srt_peft.corpora.code.options import WHAT, Options, checked
 from srt_peft.corpora.code.scan import about_of, scan, unpacked

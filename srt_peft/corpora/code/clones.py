@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from srt_peft.corpora.code import git
-from srt_peft.corpora.code.git import Commit
+from srt_peft.corpora import git
 from srt_peft.corpora.code.options import WHAT
+from srt_peft.corpora.git import Commit
 from srt_peft.errors import OptionError
 
 _DEEP = 3

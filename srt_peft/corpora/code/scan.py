@@ -19,10 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srt_peft.corpora.code import credentials, git, headers, languages, licences, unwanted
+from srt_peft.corpora import git
+from srt_peft.corpora.code import credentials, headers, languages, licences, unwanted
 from srt_peft.corpora.code.clones import NEW, Clone, era
-from srt_peft.corpora.code.git import Blobs, Entry
 from srt_peft.corpora.folder import line_of
+from srt_peft.corpora.git import Blobs, Entry
 from srt_peft.corpora.near import Signature, signature_of
 
 _SUBMODULE, _LINK, _EXECUTABLE = "160000", "120000", "100755"

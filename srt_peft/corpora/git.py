@@ -80,13 +80,15 @@ def run(git: Path, *words: str, given: bytes | None = None, index: Path | None =
     return done.stdout
 
 
+def commit_of(git: Path, revision: str) -> str | None:
+    """The commit that a tag, a branch or the like means; None where there is none of this name."""
+    found = _asked(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    return found.stdout.decode().strip() if found.returncode == 0 else None
+
+
 def tip(git: Path) -> str | None:
     """The newest commit of the default branch: of the remote's, where the clone has noted it, else HEAD's."""
-    for ref in ("refs/remotes/origin/HEAD", "HEAD"):
-        found = _asked(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        if found.returncode == 0:
-            return found.stdout.decode().strip()
-    return None
+    return commit_of(git, "refs/remotes/origin/HEAD") or commit_of(git, "HEAD")
 
 
 def settings(git: Path, names: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
+    corpus_wikipedia,
     demo,
     env,
     evaluate,
@@ -38,6 +39,10 @@ COMMANDS = {
     "recipes list": recipes.LIST,
     "recipes show": recipes.SHOW,
     "recipes copy": recipes.COPY,
+    "corpus wikipedia": corpus_wikipedia.COMMAND,
     "env": env.COMMAND,
 }
-GROUPS = {"recipes": "recipes to start from: list, show, copy"}
+GROUPS = {
+    "recipes": "recipes to start from: list, show, copy",
+    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
+}

@@ -87,7 +87,8 @@ def wikipedia(
     snapshots = _surveyed({"old": old_files, "new": new_files}, options, engine_of("local", workers), say)
     language = _language(snapshots)
     settled = {**asdict(options), "language": language}
-    with staged(out, "corpus wikipedia", _inputs(snapshots), json.loads(json.dumps(settled))) as folder:
+
+    def make(folder: Folder) -> None:
         work = _Work(folder, run, say)
         spools, found = work.spool(snapshots)
         aligned = work.align(spools)
@@ -95,7 +96,11 @@ def wikipedia(
             raise OptionError("the snapshots", [f"they have no articles: expected pages of {options.namespaces}"])
         how = How(options.context, language, options.held_out, _names(snapshots))
         heaps = work.compare(aligned, how)
-        return work.write(heaps, options, aligned, found)
+        work.write(heaps, options, aligned, found)
+
+    manifest = staged(out, "corpus wikipedia", _inputs(snapshots), json.loads(json.dumps(settled)), make)
+    figures: dict[str, Any] = manifest["counts"]
+    return figures
 
 
 # --- what is read -------------------------------------------------------------------------------------------
@@ -211,7 +216,7 @@ class _Work:
 
     def write(
         self, heaps: list[Path], options: Options, aligned: Aligned, found: dict[str, list[Spooled]]
-    ) -> dict[str, Any]:
+    ) -> None:
         """The outputs."""
         why = taken_of(heaps, options.topics, options.per_stratum)
         with self._say("writing", len(heaps), "heaps") as advance:
@@ -226,7 +231,6 @@ class _Work:
         figures["pages"] = {kind: count for kind, count in aligned.kinds.items() if count}
         figures["left out"] = dict(sorted(left_out.items()))
         self._folder.counts.update(figures)
-        return figures
 
 
 def _check_dates(found: dict[str, list[Spooled]]) -> None:

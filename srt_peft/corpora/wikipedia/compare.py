@@ -93,7 +93,7 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
     topic = topic_of(latest.title, text, said)
     old, new = (_document(pair.key, page, t, topic) for page, t in zip(pages, texts, strict=True))
     held = is_held_out(pair.key, how.held_out)
-    rows = rows_of_pair(old, new, context=how.context, language=how.language)
+    rows = _rows(old, new, how)
     changed = rows.inserted + rows.deleted + 2 * rows.modified
     kind = pair.kind if old and new else "created" if new else "gone"
     whole = sum(len(sentences_of(t, how.language)) for t in texts if t) if changed else 0
@@ -112,6 +112,14 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
         (len(blocks[0]), len(blocks[1]), len(blocks[2])),
     )
     return told, blocks
+
+
+def _rows(old: Document | None, new: Document | None, how: How) -> Rows:
+    """The rows of a pair; of one that says the same in both, as most do, nothing need be compared."""
+    if old is None or new is None or old.text != new.text:
+        return rows_of_pair(old, new, context=how.context, language=how.language)
+    rows = rows_of_pair(old, None, context=how.context, language=how.language)
+    return rows._replace(old=[{**row, "span": [0, len(old.text)]} for row in rows.old])
 
 
 def _prose(pages: list[Page | None], names: Names, left_out: Counter[str]) -> list[str | None]:

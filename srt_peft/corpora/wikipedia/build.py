@@ -214,9 +214,7 @@ class _Work:
             )
             return sorted(self._run(_compare, tasks, advance))
 
-    def write(
-        self, heaps: list[Path], options: Options, aligned: Aligned, found: dict[str, list[Spooled]]
-    ) -> None:
+    def write(self, heaps: list[Path], options: Options, aligned: Aligned, found: dict[str, list[Spooled]]) -> None:
         """The outputs."""
         why = taken_of(heaps, options.topics, options.per_stratum)
         with self._say("writing", len(heaps), "heaps") as advance:

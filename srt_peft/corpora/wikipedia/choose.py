@@ -31,7 +31,7 @@ def taken_of(heaps: Sequence[Path], topics: Sequence[str], per_stratum: int | No
             (heapq.heappush if len(heap) < (per_stratum or 0) else heapq.heappushpop)(heap, -told.rank)
 
     def why(told: Told) -> str | None:
-        if told.words == [None, None]:
+        if all(words is None for words in told.words):
             return "pages without prose in either snapshot"
         if told.topic not in wanted:
             return "pages of topics that were not asked for"
@@ -112,7 +112,7 @@ def median_of(counts: Counter[int]) -> float | None:
     total, seen = counts.total(), 0
     if not total:
         return None
-    found = []
+    found: list[int] = []
     for value in sorted(counts):
         seen += counts[value]
         while len(found) < 2 and seen > (total - 1 + len(found)) // 2:

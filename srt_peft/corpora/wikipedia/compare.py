@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from srt_peft.corpora.documents import Document
 from srt_peft.corpora.folder import line_of

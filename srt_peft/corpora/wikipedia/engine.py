@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -63,8 +64,8 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
                 pool.shutdown(wait=True, cancel_futures=True)
     except BrokenProcessPool:
         raise StateError(
-            f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the same "
-            "command again, with fewer --workers."
+            f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the "
+            "same command again, with fewer --workers."
         ) from None
 
 
@@ -88,7 +89,7 @@ def _here(task: Any) -> Any:
 
 def _ray(function: Function, tasks: Iterator[Task], advance: Advance, count: int) -> Iterator[Any]:
     try:
-        import ray  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - a second
+        ray: Any = import_module("ray")  # a second
     except ModuleNotFoundError:
         fault = '--engine = ray: it is not installed: pip install "srt-peft[ray]", here and on the nodes'
         raise OptionError("the arguments", [fault]) from None

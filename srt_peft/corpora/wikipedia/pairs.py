@@ -14,6 +14,8 @@ Ids that say nothing (row numbers, in a table that somebody made) would pair str
 ten of those that both snapshots have stand beside the same title, and else passed over.
 """
 
+# ruff: noqa: S608 - the queries are put together from names that stand in this file
+
 from __future__ import annotations
 
 import sqlite3
@@ -134,7 +136,7 @@ _ORDERED = """
 def _pair(base: sqlite3.Connection) -> bool:
     """Fill `pair`, and say whether ids were believed."""
     count = {name: base.execute(query.format("count(*)")).fetchone()[0] for name, query in _BY_ID.items()}
-    believed = count["same"] >= BELIEVED * count["any"] and count["any"] > 0
+    believed: bool = count["same"] >= BELIEVED * count["any"] and count["any"] > 0
     if believed:
         _take(base, "same", base.execute(_SAME.format("o.n, w.n")))
         _take(base, "moved", base.execute(_MOVED.format("o.n, w.n")))

@@ -7,7 +7,7 @@ are prose already, in the main namespace and without redirects, and have no cate
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
     def parts(self) -> list[tuple[Part, Site]]:
         """What is read on its own."""
-        cut = (zip(self.files, self.surveys, self.sites, strict=True))
+        cut = zip(self.files, self.surveys, self.sites, strict=True)
         return [
             (part, site)
             for path, found, site in cut
@@ -64,7 +64,8 @@ def files_of(name: str, given: Sequence[str]) -> tuple[list[Path], list[str]]:
             if not readable(path):
                 faults.append(f"--{name} = {one}: expected .xml, .xml.bz2, .xml.gz, .parquet, .jsonl or .jsonl.gz")
         else:
-            inside = [p for p in map(Path, sorted(glob.glob(str(path)))) if p.is_file() and readable(p)]
+            inside = [p for p in map(Path, sorted(glob.glob(str(path))))  # noqa: PTH207 - Path.glob takes no absolute ones
+            if p.is_file() and readable(p)]
         if not inside:
             faults.append(f"--{name} = {one}: there is no such file, nor one that matches: {dump.EXPECTED}")
         found += inside
@@ -126,5 +127,3 @@ def check_one_wiki(snapshots: Iterable[Snapshot]) -> None:
 def surveyed(name: str, files: Sequence[Path], surveys: Sequence[Survey], wanted: frozenset[str]) -> Snapshot:
     """A snapshot, once its files were passed over."""
     return Snapshot(name, tuple(files), tuple(surveys), tuple(site_of(path, wanted) for path in files))
-
-

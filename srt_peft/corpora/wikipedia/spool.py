@@ -145,6 +145,7 @@ class Spools:
         self._frames: OrderedDict[tuple[str, int], list[bytes]] = OrderedDict()
 
     def page(self, place: Place) -> Page:
+        """The page that is there."""
         key = (place.spool, place.start)
         if key not in self._frames:
             with (self._folder / f"{place.spool}{PAGES}").open("rb") as file:

@@ -223,22 +223,25 @@ def _as_of(values: Sequence[str]) -> str:
     return f"As of {'-'.join(values[:3])}"
 
 
-_FIRST = "nowrap nobr small big smaller larger sc smallcaps abbr angbr quote blockquote cquote flag flagcountry flagu ill"
-_SECOND = "lang langx transl transliteration tooltip"
-TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
-    **dict.fromkeys(_FIRST.split(), _nth(0)),
-    **dict.fromkeys(["interlanguage link", "not a typo", "no wrap", "val", "formatnum", "nihongo", "'\"", "em"], _nth(0)),
-    **dict.fromkeys(_SECOND.split(), _nth(1)),
-    **dict.fromkeys(["convert", "cvt"], _convert),
-    **dict.fromkeys(["frac", "fraction", "sfrac"], _fraction),
-    **dict.fromkeys(["circa", "c.", "ca."], _after("c. ")),
-    **dict.fromkeys(["us$", "usd"], _after("US$")),
-    **dict.fromkeys(["as of"], _as_of),
-    **dict.fromkeys(["ndash", "en dash", "spaced ndash", "snd", "spnd", "–"], _lone(" – ")),
-    **dict.fromkeys(["mdash", "em dash", "spaced mdash", "—"], _lone(" — ")),
-    **dict.fromkeys(["nbsp", "space", "thin space", "thinsp"], _lone(" ")),
-    **{"'": _lone("'"), "'s": _lone("'s"), "=": _lone("="), "!": _lone("|"), "£": _after("£"), "€": _after("€")},
+_SAY: dict[Callable[[Sequence[str]], str], str] = {
+    _nth(0): "nowrap|nobr|no wrap|small|big|smaller|larger|sc|smallcaps|abbr|angbr|quote|blockquote|cquote|flag|em|val"
+    "|flagcountry|flagu|ill|interlanguage link|not a typo|formatnum|nihongo",
+    _nth(1): "lang|langx|transl|transliteration|tooltip",
+    _convert: "convert|cvt",
+    _fraction: "frac|fraction|sfrac",
+    _as_of: "as of",
+    _after("c. "): "circa|c.|ca.",
+    _after("US$"): "us$|usd",
+    _after("£"): "£|gbp",
+    _after("€"): "€|eur",
+    _lone(" – "): "ndash|en dash|spaced ndash|snd|spnd|–",
+    _lone(" — "): "mdash|em dash|spaced mdash|—",
+    _lone(" "): "nbsp|space|thin space|thinsp",
+    _lone("'"): "'",
+    _lone("'s"): "'s",
+    _lone("="): "=",
 }
+TEMPLATES = {name: say for say, names in _SAY.items() for name in names.split("|")}
 """The templates that say something, by what they make of their unnamed values."""
 
 # --- after parsing ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
+    corpus_text,
     corpus_wikipedia,
     demo,
     env,
@@ -39,6 +40,7 @@ COMMANDS = {
     "recipes list": recipes.LIST,
     "recipes show": recipes.SHOW,
     "recipes copy": recipes.COPY,
+    "corpus text": corpus_text.COMMAND,
     "corpus wikipedia": corpus_wikipedia.COMMAND,
     "env": env.COMMAND,
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.corpus_text import SHARED, check_shared, context_of
 from srt_peft.errors import OptionError
 
 
@@ -20,25 +21,20 @@ def _wikipedia(args: Arguments) -> None:
         namespaces=tuple(args.namespaces.split(",")),
         topics=NAMES if args.topics is None else tuple(topic.strip() for topic in args.topics.split(",")),
         per_stratum=args.per_stratum,
-        context=_context(args.context),
+        context=context_of(args.context),
         held_out=args.held_out,
     )
+    faults = [*check_shared(args), *options.faults()]
+    if faults:
+        raise OptionError("the arguments", faults)
     out = Path(args.out)
     figures = wikipedia(args.old, args.new, out, options, engine=args.engine, workers=args.workers)
     say(told(figures))
     say(f"\n{table_of(figures)}\n")
     say(_listed("pages", figures["pages"]))
     say(_listed("left out", figures["left out"]))
-    say(f"\nThe corpus lies in {out}, with a recipe to begin from: {out / 'recipe.yaml'}")
-
-
-def _context(given: str) -> str | int:
-    if given in ("title", "none"):
-        return given
-    if not given.isdigit():
-        fault = f"--context = {given!r}: expected title, none, or how many preceding sentences"
-        raise OptionError("the arguments", [fault])
-    return int(given)
+    say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
+    say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")
 
 
 def _listed(what: str, counts: dict[str, Any]) -> str:
@@ -63,7 +59,6 @@ COMMAND = Command(
             },
         ),
         ("--new", {"metavar": "DUMP", "nargs": "+", "required": True, "help": "the later one"}),
-        ("--out", {"metavar": "DIR", "required": True, "help": "the folder to make; work goes on in DIR.partial"}),
         ("--namespaces", {"metavar": "N,N", "default": "0", "help": "by number; 0, articles, without it"}),
         ("--topics", {"metavar": "T,T", "help": "only pages of these; all seven, and `other`, without it"}),
         (
@@ -74,19 +69,7 @@ COMMAND = Command(
                 "help": "at most N pages of each topic that changed unchanged/small/medium/large, or are created/gone",
             },
         ),
-        (
-            "--context",
-            {
-                "metavar": "title|none|N",
-                "default": "title",
-                "help": "what stands before a new statement: the title, nothing, or the title and N sentences",
-            },
-        ),
-        (
-            "--held-out",
-            {"type": float, "metavar": "SHARE", "default": 0.02, "help": "of pages, kept for questions; 0.02"},
-        ),
         ("--engine", {"choices": ("local", "ray"), "default": "local", "help": "ray runs on the cluster RAY_ADDRESS"}),
-        ("--workers", {"type": int, "metavar": "N", "help": "processes; without it one a core"}),
+        *(argument for argument in SHARED if argument[0] != "--language"),  # it is the wiki's own
     ),
 )

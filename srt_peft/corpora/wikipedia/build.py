@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from srt_peft.corpora.documents import PLACE
 from srt_peft.corpora.folder import Folder, check_out, staged
 from srt_peft.corpora.rows import Context
 from srt_peft.corpora.wikipedia import dump, pairs, snapshot
@@ -32,6 +33,7 @@ from srt_peft.corpora.wikipedia.snapshot import Snapshot
 from srt_peft.corpora.wikipedia.spool import Spooled, spool
 from srt_peft.corpora.wikipedia.topics import NAMES
 from srt_peft.corpora.wikipedia.wikitext import Names, parser
+from srt_peft.corpora.writing import bar, recipe
 from srt_peft.errors import OptionError, did_you_mean
 
 HEAP = 8 << 20
@@ -57,8 +59,6 @@ class Options:
         found += [f"--namespaces = {n!r}: expected numbers, such as 0 for articles" for n in spaces]
         if self.per_stratum is not None and self.per_stratum < 1:
             found.append(f"--per-stratum = {self.per_stratum}: expected 1 page or more, or nothing for all")
-        if not 0 <= self.held_out < 1:
-            found.append(f"--held-out = {self.held_out:g}: expected a share from 0 to below 1")
         return found
 
 
@@ -89,11 +89,11 @@ def wikipedia(
     settled = {**asdict(options), "language": language}
 
     def make(folder: Folder) -> None:
-        work = _Work(folder, run, say)
+        work = _Work(folder, out, run, say)
         spools, found = work.spool(snapshots)
         aligned = work.align(spools)
         if not aligned.bytes:
-            raise OptionError("the snapshots", [f"they have no articles: expected pages of {options.namespaces}"])
+            raise OptionError(PLACE, [f"they have no articles: expected pages of {options.namespaces}"])
         how = How(options.context, language, options.held_out, _names(snapshots))
         heaps = work.compare(aligned, how)
         work.write(heaps, options, aligned, found)
@@ -118,7 +118,7 @@ def _surveyed(files: dict[str, list[Path]], options: Options, run: Engine, say: 
     sides = [{found.sha256 for found in one.surveys} for one in snapshots]
     twice = [path for path in files["new"] if known[path].sha256 in sides[0]]
     if twice and sides[0] == sides[1]:
-        raise OptionError("the snapshots", [f"--new {twice[0]} is what --old is, byte for byte: expected a later date"])
+        raise OptionError(PLACE, [f"--new {twice[0]} is what --old is, byte for byte: expected a later date"])
     snapshot.check_one_wiki(snapshots)
     return snapshots
 
@@ -176,8 +176,8 @@ def _compare(task: tuple[Folder, Heap], advance: Advance) -> Path:
 class _Work:
     """What is done in the folder."""
 
-    def __init__(self, folder: Folder, run: Engine, say: _Say) -> None:
-        self._folder, self._run, self._say = folder, run, say
+    def __init__(self, folder: Folder, out: Path, run: Engine, say: _Say) -> None:
+        self._folder, self._out, self._run, self._say = folder, out, run, say
 
     def spool(self, snapshots: Sequence[Snapshot]) -> tuple[dict[str, list[str]], dict[str, list[Spooled]]]:
         """The map: the spools' names in order, and what is in them."""
@@ -219,16 +219,22 @@ class _Work:
         why = taken_of(heaps, options.topics, options.per_stratum)
         with self._say("writing", len(heaps), "heaps") as advance:
             figures, left_out = write(heaps, self._folder.path, why, advance)
-        if not sum(figures["sentences"].values()) and not figures["documents"].get("only in new"):
-            fault = "no page differs from one to the other, of those that are taken: expected snapshots of two dates"
-            raise OptionError("the snapshots", [fault])
+        if not figures["rows"]["new"]:
+            held = figures["documents"]["held out"]
+            fault = f"nothing is new of the pages that are taken, {held:,} held-out ones apart"
+            raise OptionError(PLACE, [f"{fault}: expected snapshots of two dates"])
         for side, parts in found.items():
             for one in parts:
                 left_out.update({f"{side}: {what}": count for what, count in one.left_out.items()})
         left_out.update(aligned.left_out)
         figures["pages"] = {kind: count for kind, count in aligned.kinds.items() if count}
         figures["left out"] = dict(sorted(left_out.items()))
-        self._folder.counts.update(figures)
+        told = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
+        (self._folder.path / "statistics.json").write_text(told, "utf-8")
+        heading = "Two snapshots of a wiki, as `srt-peft corpus wikipedia` has made them: a source is a topic."
+        several = sum(any(by.values()) for by in figures["documents by topic and change"].values()) > 1
+        (self._folder.path / "recipe.yaml").write_text(recipe(self._out, heading, several=several), "utf-8")
+        self._folder.counts = figures
 
 
 def _check_dates(found: dict[str, list[Spooled]]) -> None:
@@ -237,7 +243,7 @@ def _check_dates(found: dict[str, list[Spooled]]) -> None:
     if old and new and old >= new:
         what = "of one date" if old == new else "the wrong way round"
         told = f"the newest revision of --old is of {old}, and that of --new of {new}"
-        raise OptionError("the snapshots", [f"they are {what}: {told}; expected --old to be the earlier"])
+        raise OptionError(PLACE, [f"they are {what}: {told}; expected --old to be the earlier"])
 
 
 _Say = Callable[[str, int | None, str], Any]
@@ -245,10 +251,5 @@ _Say = Callable[[str, int | None, str], Any]
 
 @contextmanager
 def _bar(what: str, total: int | None, unit: str, *, progress: bool) -> Iterator[Advance]:
-    """A progress bar: on a terminal only, and only for what takes longer than two seconds."""
-    from tqdm import tqdm  # noqa: PLC0415 - 0.1 s
-
-    scaled = unit == "B"
-    hidden = None if progress else True
-    with tqdm(total=total, desc=what, unit=unit, unit_scale=scaled, delay=2, disable=hidden, leave=False) as bar:
-        yield bar.update
+    with bar(total, what, unit, progress=progress) as shown:
+        yield shown.update

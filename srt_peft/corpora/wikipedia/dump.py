@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from srt_peft.corpora.documents import PLACE
 from srt_peft.corpora.wikipedia.wikitext import ENGLISH, Names
 from srt_peft.errors import OptionError
 
@@ -74,7 +75,7 @@ class Page(NamedTuple):
 
 def refused(path: Path, what: str, remedy: str = EXPECTED) -> OptionError:
     """A dump that cannot be read."""
-    return OptionError("the snapshots", [f"{path} {what}: {remedy}"])
+    return OptionError(PLACE, [f"{path} {what}: {remedy}"])
 
 
 def survey(path: Path, advance: Advance) -> Survey:

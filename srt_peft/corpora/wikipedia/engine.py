@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
+from srt_peft.corpora.text import cores
 from srt_peft.corpora.wikipedia.dump import Advance
 from srt_peft.errors import OptionError, StateError
 
@@ -28,7 +29,7 @@ _AHEAD = 2
 
 def engine_of(name: str, workers: int | None) -> Engine:
     """The engine by its name."""
-    count = workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    count = workers or cores()
 
     def run(function: Function, tasks: Iterator[Task], advance: Advance) -> Iterator[Any]:
         return ENGINES[name](function, tasks, advance, count)
@@ -124,8 +125,3 @@ def _nobody(_much: int) -> None:
 
 
 ENGINES: dict[str, Callable[[Function, Iterator[Task], Advance, int], Iterator[Any]]] = {"local": _local, "ray": _ray}
-
-
-def names() -> Sequence[str]:
-    """The engines that there are."""
-    return tuple(ENGINES)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from srt_peft.corpora.documents import PLACE
 from srt_peft.corpora.wikipedia import dump
 from srt_peft.corpora.wikipedia.dump import Advance, Page, Part, Site, Survey, refused
 from srt_peft.corpora.wikipedia.wikitext import Names
@@ -64,8 +65,11 @@ def files_of(name: str, given: Sequence[str]) -> tuple[list[Path], list[str]]:
             if not readable(path):
                 faults.append(f"--{name} = {one}: expected .xml, .xml.bz2, .xml.gz, .parquet, .jsonl or .jsonl.gz")
         else:
-            inside = [p for p in map(Path, sorted(glob.glob(str(path))))  # noqa: PTH207 - Path.glob takes no absolute ones
-            if p.is_file() and readable(p)]
+            inside = [
+                p
+                for p in map(Path, sorted(glob.glob(str(path))))  # noqa: PTH207 - Path.glob takes no absolute ones
+                if p.is_file() and readable(p)
+            ]
         if not inside:
             faults.append(f"--{name} = {one}: there is no such file, nor one that matches: {dump.EXPECTED}")
         found += inside
@@ -121,7 +125,7 @@ def check_one_wiki(snapshots: Iterable[Snapshot]) -> None:
                 told.setdefault(site.host, []).append(f"--{snapshot.name} {path}")
     if len(told) > 1:
         each = "; ".join(f"{host}: {paths[0]}" for host, paths in sorted(told.items()))
-        raise OptionError("the snapshots", [f"they are of {len(told)} wikis ({each}): expected two dates of one wiki"])
+        raise OptionError(PLACE, [f"they are of {len(told)} wikis ({each}): expected two dates of one wiki"])
 
 
 def surveyed(name: str, files: Sequence[Path], surveys: Sequence[Survey], wanted: frozenset[str]) -> Snapshot:

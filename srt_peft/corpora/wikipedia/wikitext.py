@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from srt_peft.errors import OptionError
+from srt_peft.corpora.documents import library
 
 ENGLISH = {"file": ("file", "image", "media"), "category": ("category",)}
 """The names of namespaces that are known to every wiki, beside those in its own language."""
@@ -55,12 +55,8 @@ def categories(source: str, names: Names = Names()) -> list[str]:  # noqa: B008
 
 def parser() -> Callable[..., Any]:
     """The library that parses, or a refusal in words."""
-    try:
-        from mwparserfromhell import parse  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-    except ModuleNotFoundError:
-        fault = 'a dump is wikitext, which needs mwparserfromhell: pip install "srt-peft[corpora]"'
-        raise OptionError("the corpus", [f"{fault}. A Parquet snapshot is plain text, and needs it not"]) from None
-    return parse  # type: ignore[no-any-return, unused-ignore]
+    parse: Callable[..., Any] = library("mwparserfromhell").parse
+    return parse
 
 
 # --- before parsing -----------------------------------------------------------------------------------------

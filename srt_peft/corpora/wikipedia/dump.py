@@ -129,7 +129,7 @@ def site_of(path: Path, wanted: frozenset[str]) -> Site:
     head = b""
     for chunk, _, _ in _decompressed(Part(path, 0, 1)):
         head += chunk
-        if b"</siteinfo>" in head or b"<page>" in head or len(head) > CHUNK:
+        if b"</siteinfo>" in head or b"<page>" in head or len(head) > 1 << 20:
             break
     if not head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"<mediawiki", b"<?xml")) or b"<mediawiki" not in head:
         raise refused(path, "is no MediaWiki XML")
@@ -226,7 +226,8 @@ def pages_of(part: Part, site: Site, left_out: dict[str, int], advance: Advance 
 
 def _elements(part: Part, advance: Advance) -> Iterator[bytes]:
     """The bytes from each `<page>` that begins in the part to its `</page>`."""
-    buffer, base, limit, ended = bytearray(), 0, None, False
+    buffer, base, limit = bytearray(), 0, None
+    ended, begun = False, part.start == 0  # a part without a page may begin within the end
     for chunk, beyond, _ in _decompressed(part, advance):
         if beyond and limit is None:
             limit = base + len(buffer)
@@ -239,6 +240,7 @@ def _elements(part: Part, advance: Advance) -> Iterator[bytes]:
             if closed < 0:
                 break
             at = closed + len(_CLOSE)
+            begun = True
             yield bytes(buffer[opened:at])
         ended = ended or buffer.find(b"</mediawiki>", at) >= 0
         # What may yet be, or become, a page: from its `<page>` on, or the few bytes that one may have begun in.
@@ -249,7 +251,7 @@ def _elements(part: Part, advance: Advance) -> Iterator[bytes]:
             return
         if len(buffer) > LONGEST:
             raise refused(part.path, f"has a page of more than {LONGEST >> 20} MiB")
-    if buffer.find(_OPEN) >= 0 or not ended:
+    if buffer.find(_OPEN) >= 0 or (begun and not ended):
         raise refused(part.path, "is cut off: it has no </mediawiki>", "bring it again, and compare its checksum")
 
 

@@ -203,8 +203,9 @@ def _convert(values: Sequence[str]) -> str:
 
 
 def _fraction(values: Sequence[str]) -> str:
-    *whole, over, under = ["", "1", *values][-3:] if len(values) < 3 else values[:3]
-    return f"{' '.join(whole)} {over}/{under}".strip()
+    """`{{frac|1|2}}` is 1/2, `{{frac|3|1|2}}` is 3 1/2, and `{{frac|2}}` is 1/2 as well."""
+    *whole, over, under = ["1", *values] if len(values) == 1 else values or ["", ""]
+    return " ".join([*whole, f"{over}/{under}"])
 
 
 def _lone(text: str) -> Callable[[Sequence[str]], str]:

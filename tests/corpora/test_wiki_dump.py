@@ -118,7 +118,9 @@ def test_damage_within_a_stream_is_noticed(tmp_path):
 
 
 def test_a_dump_says_of_which_wiki_it_is(tmp_path):
-    site = snapshot.site_of(written(tmp_path, "a", PAGES, host="de.wikipedia.org", category="Kategorie"), frozenset("0"))
+    site = snapshot.site_of(
+        written(tmp_path, "a", PAGES, host="de.wikipedia.org", category="Kategorie"), frozenset("0")
+    )
     assert site.host == "de.wikipedia.org"
     assert "kategorie" in site.names.category
     assert "category" in site.names.category
@@ -140,7 +142,10 @@ def test_rows_are_pages_of_prose(tmp_path):
     import pyarrow.parquet as pq
 
     url = "https://en.wikipedia.org/wiki/Alps"
-    rows = [{"id": "7", "url": url, "title": "Alps", "text": "Mountains [[of]] rock."}, {"id": "8", "url": url, "title": "Void", "text": " "}]
+    rows = [
+        {"id": "7", "url": url, "title": "Alps", "text": "Mountains [[of]] rock."},
+        {"id": "8", "url": url, "title": "Void", "text": " "},
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text('{"id": 7, "title": "Alps", "text": "Alps\\n\\nMountains [[of]] rock."}\n')
     for name in ("a.parquet", "a.jsonl"):

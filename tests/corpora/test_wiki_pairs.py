@@ -41,7 +41,15 @@ MANY = [page(100 + i, f"Same {i}") for i in range(40)]
 
 
 def test_each_way_that_a_page_may_go(tmp_path):
-    old = [page(1, "Moved"), page(2, "Again"), page(3, "Copied"), page(4, "Merged"), page(5, "Gone"), page(6, "Swap"), page(7, "Swop")]
+    old = [
+        page(1, "Moved"),
+        page(2, "Again"),
+        page(3, "Copied"),
+        page(4, "Merged"),
+        page(5, "Gone"),
+        page(6, "Swap"),
+        page(7, "Swop"),
+    ]
     new = [
         page(1, "Moved away"), page(9, "Moved", "Moved away"), page(10, "Again"),
         page(11, "Copy"), page(12, "Copied", "Half"), page(13, "Half", "Copy"), page(14, "Merged", "Same 0"),
@@ -53,7 +61,15 @@ def test_each_way_that_a_page_may_go(tmp_path):
         ("merged", "Merged", None), ("gone", "Gone", None), ("moved", "Swap", "Swop"), ("moved", "Swop", "Swap"),
     ]  # fmt: skip
     assert told[-1] == ("created", None, "Fresh")
-    assert result.kinds == {"same": 40, "moved": 3, "recreated": 1, "redirected": 1, "merged": 1, "gone": 1, "created": 1}
+    assert result.kinds == {
+        "same": 40,
+        "moved": 3,
+        "recreated": 1,
+        "redirected": 1,
+        "merged": 1,
+        "gone": 1,
+        "created": 1,
+    }
     assert result.left_out == {"new: redirects": 5}
 
 
@@ -108,7 +124,9 @@ def wiki(rng, count):
     """Ids and titles once each; some of them redirects, to anywhere."""
     titles = rng.sample("ABCDEFGHIJ", count)
     ids = rng.sample(range(12), count)
-    return [page(i, t, rng.choice("ABCDEFGHIJ") if rng.random() < 0.3 else None) for i, t in zip(ids, titles, strict=True)]
+    return [
+        page(i, t, rng.choice("ABCDEFGHIJ") if rng.random() < 0.3 else None) for i, t in zip(ids, titles, strict=True)
+    ]
 
 
 @settings(max_examples=60)
@@ -174,7 +192,18 @@ def heaps(folder, seed, count):
             for _ in range(count):
                 blocks = [f"{rng.random()}\n".encode() * rng.randint(0, 3) for _ in range(3)]
                 sizes = tuple(map(len, blocks))
-                one = Told(rng.getrandbits(50), rng.choice(NAMES), rng.choice(STRATA), "same", False, (1, 1), (0, 0, 0), (0, 1, 0), {}, sizes)
+                one = Told(
+                    rng.getrandbits(50),
+                    rng.choice(NAMES),
+                    rng.choice(STRATA),
+                    "same",
+                    False,
+                    (1, 1),
+                    (0, 0, 0),
+                    (0, 1, 0),
+                    {},
+                    sizes,
+                )
                 file.write(json.dumps(one).encode() + b"\n" + b"".join(blocks))
                 told.append((one, blocks))
     return [folder / "heap-0", folder / "heap-1"], told

@@ -157,7 +157,9 @@ def test_per_stratum_takes_as_many_of_each(dumps, corpus, tmp_path):
     figures = make(*dumps, tmp_path / "wiki", per_stratum=2, topics=("politics", "other"))
     whole = json.loads((corpus[0] / "statistics.json").read_text())["documents by topic and change"]
     for topic, by in figures["documents by topic and change"].items():
-        taken = {stratum: min(count, 2) if topic in ("politics", "other") else 0 for stratum, count in whole[topic].items()}
+        taken = {
+            stratum: min(count, 2) if topic in ("politics", "other") else 0 for stratum, count in whole[topic].items()
+        }
         assert by == taken
     assert {row["source"] for row in rows_in(tmp_path / "wiki" / "new.jsonl")} == {"politics", "other"}
 
@@ -181,7 +183,18 @@ def test_snapshots_that_cannot_be_a_before_and_an_after_are_refused(dumps, tmp_p
 
 def test_all_faults_of_the_arguments_are_told_at_once(dumps, tmp_path):
     there = tmp_path / "wiki"
-    words = ["--topics", "polities", "--namespaces", "main", "--per-stratum", "0", "--held-out", "2", "--context", "all"]
+    words = [
+        "--topics",
+        "polities",
+        "--namespaces",
+        "main",
+        "--per-stratum",
+        "0",
+        "--held-out",
+        "2",
+        "--context",
+        "all",
+    ]
     done = command(*arguments(dumps, there, *words))
     assert done.returncode == 2
     for said in ("(did you mean 'politics'?)", "--namespaces = 'main'", "--per-stratum = 0", "--held-out", "--context"):

@@ -47,7 +47,9 @@ def test_categories_are_read_in_the_wikis_own_language():
 
 PIECES = st.sampled_from(
     "[[ ]] {{ }} {| |} | || - |- ! = == === '' ''' <ref> </ref> <ref/> <br> <!-- --> <nowiki> </nowiki> <div> </div> thumb "
-    "File: Category: a b. \n \n\n * # : ; &nbsp; &lt; <b <table> </table> __TOC__ http://a.b [ ] colspan=2 \x01 \x02".split(" ")
+    "File: Category: a b. \n \n\n * # : ; &nbsp; &lt; <b <table> </table> __TOC__ http://a.b [ ] colspan=2 \x01 \x02".split(
+        " "
+    )
 )
 
 

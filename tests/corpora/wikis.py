@@ -13,7 +13,16 @@ from srt_peft.corpora.wikipedia.wikitext import plain
 from tests.corpora.worlds import edited, prose
 
 DATES = ("2023-11-01T00:00:00Z", "2024-01-01T00:00:00Z")
-TOPICAL = ("Elections in Utopia", "Algorithms", "Chemistry", "Football clubs", "Case law", "Banks", "Earthquakes", "Sheep")
+TOPICAL = (
+    "Elections in Utopia",
+    "Algorithms",
+    "Chemistry",
+    "Football clubs",
+    "Case law",
+    "Banks",
+    "Earthquakes",
+    "Sheep",
+)
 
 
 def element(key, title, text, redirect=None, space=0, date=DATES[0]):
@@ -58,9 +67,15 @@ def written(folder, name, pages, how=".xml", **site):
 
 def article(seed, topic, sentences=14):
     """Prose with markup all over it."""
-    said = prose(seed, sentences).replace(" bridge", " [[Bridge (thing)|bridge]]").replace(" stone", "<ref>B. {{x}}</ref> stone")
+    said = (
+        prose(seed, sentences)
+        .replace(" bridge", " [[Bridge (thing)|bridge]]")
+        .replace(" stone", "<ref>B. {{x}}</ref> stone")
+    )
     table = '{| class="wikitable"\n|-\n| a || b\n|}\n'
-    return f"{{{{Infobox|a=[[b]]}}}}\n'''Page''' {said}\n{table}\n== References ==\n{{{{reflist}}}}\n[[Category:{topic}]]"
+    return (
+        f"{{{{Infobox|a=[[b]]}}}}\n'''Page''' {said}\n{table}\n== References ==\n{{{{reflist}}}}\n[[Category:{topic}]]"
+    )
 
 
 def world(count, seed=0):

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_however_it_is_packed_it_is_the_same(tmp_path, how):
 def test_plain_xml_may_be_cut_anywhere(tmp_path_factory, cuts, chunk):
     path = written(tmp_path_factory.mktemp("cut"), "a", PAGES)
     edges = [0, *sorted(set(cuts)), path.stat().st_size]
-    parts = [Part(path, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [Part(path, a, b) for a, b in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dump, "CHUNK", chunk)
         found, _ = read(path, parts)
@@ -60,7 +61,7 @@ def test_streams_may_end_within_pages(tmp_path_factory, cuts, part):
     """pbzip2 ends a stream wherever it likes, and so may begin one with half a tag; some streams are empty."""
     raw, edges = xml(PAGES), [0, *sorted(cuts), len(xml(PAGES))]
     path = tmp_path_factory.mktemp("cut") / "a.xml.bz2"
-    path.write_bytes(b"".join(bz2.compress(raw[a:b]) for a, b in zip(edges, edges[1:], strict=False)))
+    path.write_bytes(b"".join(bz2.compress(raw[a:b]) for a, b in pairwise(edges)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dump, "PART", part)
         found, _ = read(path)

@@ -44,7 +44,7 @@ def arguments(dumps, out, *more):
 
 def command(*words, small=False, wait=True):
     """The command line; `small` makes parts so small that there are many."""
-    sizes = "import srt_peft.corpora.wikipedia.build as b, srt_peft.corpora.wikipedia.dump as d; b.HEAP = 4096; d.PART = 2000;"
+    sizes = "from srt_peft.corpora.wikipedia import build, dump; build.HEAP = 4096; dump.PART = 2000; "
     code = f"{sizes if small else ''}import sys; from srt_peft.cli import main; sys.exit(main(sys.argv[1:]))"
     line = [sys.executable, "-W", "error", "-c", code, *map(str, words)]
     if wait:
@@ -71,7 +71,7 @@ def test_the_corpus_is_what_its_definition_says(corpus):
 
 
 def test_what_it_promises_of_rows(corpus):
-    """No markup, nothing new that was in the paired document, nothing superseded that is not there, nobody on both sides."""
+    """No markup, nothing new that was there before, nothing superseded that is not there, nobody on both sides."""
     old, new, held = (rows_in(corpus[0] / f"{name}.jsonl") for name in ("old", "new", "held-out"))
     ids = {row["id"] for row in old}
     assert len(ids) == len(old)

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import random
+from functools import partial
 import xml.etree.ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
@@ -56,10 +57,10 @@ def multistream(pages, each=3, **site):
 def written(folder, name, pages, how=".xml", **site):
     path = folder / f"{name}{how}"
     packed = {
-        ".xml": lambda: xml(pages, **site),
+        ".xml": partial(xml, pages, **site),
         ".xml.gz": lambda: gzip.compress(xml(pages, **site)),
         ".one.xml.bz2": lambda: bz2.compress(xml(pages, **site)),
-        ".xml.bz2": lambda: multistream(pages, **site),
+        ".xml.bz2": partial(multistream, pages, **site),
     }
     path.write_bytes(packed[how]())
     return path

@@ -67,7 +67,7 @@ _OUT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _LINK = re.compile(r"\[\[([^\[\]{}|<>:#=\n]+)(?:\|([^\[\]{}|<>=\n]*))?\]\]")
-"""Most links are no more than a title, or a title and a label: what they say needs no parser, which takes half as long."""
+"""Most links are no more than a title, or a title and a label: what these say needs no parser."""
 _HEADING = re.compile(r"^(={1,6})\s*(.*?)\s*\1\s*$", re.MULTILINE)
 _NO_PROSE = re.compile(
     r"(?i)(see also|references?|notes?|footnotes?|citations?|sources?|works cited|external links?|further reading"

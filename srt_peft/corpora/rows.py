@@ -120,7 +120,7 @@ def _row(text: _Text, name: str, first: int, last: int, *, context: Context) -> 
     lines = []
     if context != "none":
         opening = text.sentences[first]
-        if not normalised(says).startswith(normalised(text.document.title)):
+        if not normalised(says).lstrip("#=* ").startswith(normalised(text.document.title)):
             lines.append(text.document.title)
         before = first - int(context) if isinstance(context, int) else first
         if before < first:

@@ -145,8 +145,6 @@ def test_killed_and_begun_again_it_is_the_same(dumps, corpus, tmp_path):
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
         assert not out.exists()
-    before = {path: path.stat().st_mtime_ns for path in parts.glob("heap-*")}
-    assert before
     done = command(*arguments(dumps, out, "--workers", 2), small=True)
     assert done.returncode == 0, done.stderr
     assert outputs(out) == outputs(corpus[0])

@@ -46,9 +46,11 @@ def test_categories_are_read_in_the_wikis_own_language():
     assert categories(source, Names(category=("category", "kategorie"))) == ["Physik", "Optics"]
 
 
-MARKS = """[[ ]] {{ }} {| |} | || - |- ! = == === '' ''' <ref> </ref> <ref/> <br> <!-- --> <nowiki> </nowiki> <div> </div>
-thumb File: Category: a b. * # : ; &nbsp; &lt; <b <table> </table> __TOC__ http://a.b [ ] colspan=2""".split()
-PIECES = st.sampled_from([*MARKS, "\n", "\n\n", "\x01", "\x02"])
+MARKS = (
+    "[[ ]] {{ }} {| |} | || - |- ! = == === '' ''' <ref> </ref> <ref/> <br> <!-- --> <nowiki> </nowiki> <div> </div> "
+    "<b thumb File: Category: a b. * # : ; &nbsp; &lt; <table> </table> __TOC__ http://a.b [ ] colspan=2"
+)
+PIECES = st.sampled_from([*MARKS.split(), "\n", "\n\n", "\x01", "\x02"])
 
 
 @settings(max_examples=300)

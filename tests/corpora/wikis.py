@@ -4,8 +4,8 @@ import bz2
 import gzip
 import json
 import random
-from functools import partial
 import xml.etree.ElementTree as ET
+from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from srt_peft.corpora.documents import Document
@@ -129,7 +129,7 @@ def became(old, new, redirects):
     """Which new page each old one is, by id: the same id, the same title, or where the title leads to."""
     found = {key: key for key in old if key in new}
     by_title = {title: key for key, (title, *_) in new.items()}
-    for step in (lambda t: by_title.get(t), lambda t: by_title.get(redirects.get(t))):
+    for step in (by_title.get, lambda title: by_title.get(redirects.get(title))):
         for key, (title, *_) in old.items():
             if key not in found and step(title) is not None and step(title) not in found.values():
                 found[key] = step(title)

@@ -7,7 +7,6 @@ So an engine has little to do: run all of them, tell how far it is, and let the 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +14,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from srt_peft.corpora.text import cores
+from srt_peft.corpora.text import begin, cores
 from srt_peft.corpora.wikipedia.dump import Advance
 from srt_peft.errors import OptionError, StateError
 
@@ -49,7 +48,9 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
     done = context.Value("q", 0)
     seen = 0
     try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(function, done)) as pool:
+        with ProcessPoolExecutor(
+            count, mp_context=context, initializer=_begin, initargs=(function, done, os.getpid())
+        ) as pool:
             waiting: set[Future[Any]] = set()
             try:
                 waiting |= {pool.submit(_here, task) for _, task in islice(tasks, _AHEAD * count)}
@@ -73,8 +74,8 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
 _at_work: list[Any] = []
 
 
-def _begin(function: Function, done: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+def _begin(function: Function, done: Any, parent: int) -> None:
+    begin(parent)
     _at_work[:] = [function, done]
 
 

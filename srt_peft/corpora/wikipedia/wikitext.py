@@ -63,7 +63,8 @@ def parser() -> Callable[..., Any]:
 
 _SILENT = "ref|math|chem|ce|gallery|timeline|score|imagemap|syntaxhighlight|source|hiero|mapframe|templatestyles|graph"
 _OUT = re.compile(
-    rf"<!--.*?(?:-->|\Z)|<(?P<tag>{_SILENT})\b[^<>]*?(?:/\s*>|>.*?</(?P=tag)\s*>)|</?references\b[^<>]*>|__[A-Z]{{3,}}__",
+    rf"<!--.*?(?:-->|\Z)|<(?P<tag>{_SILENT})\b[^<>]*?(?:/\s*>|>.*?</(?P=tag)\s*>)|</?references\b[^<>]*>"
+    r"|__[A-Z]{3,}__|[\x00-\x08]",
     re.DOTALL | re.IGNORECASE,
 )
 _LINK = re.compile(r"\[\[([^\[\]{}|<>:#=\n]+)(?:\|([^\[\]{}|<>=\n]*))?\]\]")
@@ -258,7 +259,7 @@ RESIDUE = re.compile(
 )
 """What is never found in a text of ours."""
 
-_MARKUP = re.compile(r"'{2,5}|</?[a-zA-Z][^<>\n]{0,200}>|[\x7f\x03-\x08]")
+_MARKUP = re.compile(r"'{2,5}|</?[a-zA-Z][^<>\n]{0,200}>|\x7f")
 _EMPTY = re.compile(r" ?[(\[](?:\s|[,;:/–-]|&nbsp;)*[)\]]")
 _LEADING = re.compile(r"([(\[])\s*[,;:]\s*")
 _SPACES = re.compile(r"[ \t\u00a0\u2002-\u200b\u202f]+")

@@ -93,6 +93,18 @@ def test_commands_and_flags_are_these():
             "--workers",
             "--out",
         ],
+        "corpus wikipedia": [
+            "--old",
+            "--new",
+            "--namespaces",
+            "--topics",
+            "--per-stratum",
+            "--engine",
+            "--context",
+            "--held-out",
+            "--workers",
+            "--out",
+        ],
         "env": [],
     }
     shown = run("--help")[0]

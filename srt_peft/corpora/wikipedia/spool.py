@@ -10,6 +10,7 @@ Only the page's place goes on from here, so that what is compared later is small
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ def spool(part: Part, site: Site, target: Path, advance: Advance = lambda _: Non
     """Read a part, and write its spool and index beside `target`, both on the disk before this returns."""
     left_out: dict[str, int] = {}
     pages, redirects, newest = 0, 0, ""
-    with _Writer(target) as writer:
+    beside = target.with_name(f".{target.name}-{os.getpid()}")  # a killed run's process may not have ended yet
+    with _Writer(beside) as writer:
         for page in read(part, site, left_out, advance):
             newest = max(newest, page.timestamp)
             if not normalised_title(page.title):
@@ -69,7 +71,8 @@ def spool(part: Part, site: Site, target: Path, advance: Advance = lambda _: Non
                 pages += 1
                 writer.add(page)
     for suffix in (PAGES, INDEX):
-        sync(target.with_suffix(suffix))
+        sync(beside.with_suffix(suffix))
+        beside.with_suffix(suffix).replace(target.with_suffix(suffix))
     return Spooled(pages, redirects, newest, left_out)
 
 

@@ -160,10 +160,15 @@ def in_processes(do: Callable[..., Any], calls: Sequence[tuple[Any, ...]], worke
             finally:
                 executor.shutdown(wait=True, cancel_futures=True)
     except BrokenProcessPool:
-        raise StateError(
-            f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the "
-            "same command again with fewer --workers."
-        ) from None
+        raise killed(count) from None
+
+
+def killed(count: int) -> StateError:
+    """What to tell when a process has gone."""
+    return StateError(
+        f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the same "
+        "command again with fewer --workers."
+    )
 
 
 def cores() -> int:

@@ -221,3 +221,13 @@ def test_on_ray_it_is_the_same(dumps, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "HEAP", 16384)
     wikipedia([str(dumps[0])], [str(dumps[1])], tmp_path / "wiki", Options(), engine="ray", workers=2, progress=False)
     assert outputs(tmp_path / "wiki") == outputs(corpus[0])
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures(dumps):
+    """Its dumps are made of those pages, and its row has a figure in each column."""
+    line = [sys.executable, "eval/speed/corpus_wikipedia.py", dumps[0], "--mib", "1"]
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=True)
+    *_, cells = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in done.stdout.splitlines())
+    assert len(cells) == 7
+    assert all(float(cell.replace(",", "")) > 0 for cell in cells)

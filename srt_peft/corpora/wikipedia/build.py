@@ -220,7 +220,7 @@ class _Work:
         with self._say("writing", len(heaps), "heaps") as advance:
             figures, left_out = write(heaps, self._folder.path, why, advance)
         if not figures["rows"]["new"]:
-            held = figures["documents"]["held out"]
+            held = figures["documents"].get("held out", 0)
             fault = f"nothing is new of the pages that are taken, {held:,} held-out ones apart"
             raise OptionError(PLACE, [f"{fault}: expected snapshots of two dates"])
         for side, parts in found.items():

@@ -81,7 +81,9 @@ class Tally:
         """Count a pair."""
         old, new = told.words
         self._strata[told.topic, told.stratum] += 1
-        self._documents["held out"] += told.held
+        if told.held:
+            self._documents["held out"] += 1
+            return
         self._rows.update(dict(zip(("old", "new", "superseded"), told.rows, strict=True)))
         if old is None or new is None:
             self._documents["only in old" if new is None else "only in new"] += 1

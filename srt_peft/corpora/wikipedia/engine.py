@@ -14,9 +14,9 @@ from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from srt_peft.corpora.text import begin, cores
+from srt_peft.corpora.text import begin, cores, killed
 from srt_peft.corpora.wikipedia.dump import Advance
-from srt_peft.errors import OptionError, StateError
+from srt_peft.errors import OptionError
 
 Task = tuple[int, Any]
 """How much of the progress bar it is, and what the function is given."""
@@ -65,10 +65,7 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
     except BrokenProcessPool:
-        raise StateError(
-            f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the "
-            "same command again, with fewer --workers."
-        ) from None
+        raise killed(count) from None
 
 
 _at_work: list[Any] = []

@@ -67,14 +67,16 @@ def align(folder: Path, spools: Mapping[str, Sequence[str]]) -> Aligned:
             base.executemany(f"INSERT INTO {name} VALUES (NULL,?,?,?,?,?,?,?,?,?,NULL)", rows)
             base.execute(f"CREATE INDEX {name}_title ON {name} (title)")
             base.execute(f"CREATE INDEX {name}_id ON {name} (id)")
-            twice = _drop_doubles(base, name)
+        believed = _believed(base)
+        for name in spools:
+            twice = sum(_drop_doubles(base, name, column) for column in ("title", *(["id"] if believed else [])))
             if twice:
                 left_out[f"{name}: pages that were there twice"] = twice
             redirects = base.execute(f"SELECT count(*) FROM {name} WHERE target IS NOT NULL").fetchone()[0]
             if redirects:
                 left_out[f"{name}: redirects"] = redirects
         base.execute("CREATE TABLE pair (old INTEGER, new INTEGER, kind TEXT)")
-        believed = _pair(base)
+        _pair(base, believed=believed)
         base.execute("CREATE TABLE ordered AS " + _ORDERED)
         kinds = dict(base.execute("SELECT kind, count(*) FROM pair GROUP BY kind"))
         total = base.execute("SELECT coalesce(sum(bytes), 0) FROM ordered").fetchone()[0]
@@ -114,10 +116,10 @@ def _rows(folder: Path, spool: str) -> Iterator[tuple[Any, ...]]:
         yield e.id, e.title, e.target, spool, e.start, e.length, e.size, e.line, e.bytes
 
 
-def _drop_doubles(base: sqlite3.Connection, name: str) -> int:
-    """Of pages with one title, the first is kept: files may overlap, or be given twice."""
-    first = f"SELECT min(n) FROM {name} GROUP BY title"
-    return base.execute(f"DELETE FROM {name} WHERE n NOT IN ({first})").rowcount
+def _drop_doubles(base: sqlite3.Connection, name: str, column: str) -> int:
+    """Of pages with one title, or one id, the first is kept: files may overlap, or be given twice."""
+    first = f"SELECT min(n) FROM {name} GROUP BY {column}"
+    return base.execute(f"DELETE FROM {name} WHERE {column} != '' AND n NOT IN ({first})").rowcount
 
 
 _FREE = "o.mate IS NULL AND o.target IS NULL AND w.mate IS NULL AND w.target IS NULL"
@@ -133,10 +135,14 @@ _ORDERED = """
     ORDER BY p.old IS NULL, p.old, p.new"""
 
 
-def _pair(base: sqlite3.Connection) -> bool:
-    """Fill `pair`, and say whether ids were believed."""
-    count = {name: base.execute(query.format("count(*)")).fetchone()[0] for name, query in _BY_ID.items()}
-    believed: bool = count["same"] >= BELIEVED * count["any"] and count["any"] > 0
+def _believed(base: sqlite3.Connection) -> bool:
+    """Whether ids are those of pages."""
+    alike, every = (base.execute(query.format("count(*)")).fetchone()[0] for query in (_SAME, _MOVED))
+    return bool(every and alike >= BELIEVED * every)
+
+
+def _pair(base: sqlite3.Connection, *, believed: bool) -> None:
+    """Fill `pair`."""
     if believed:
         _take(base, "same", base.execute(_SAME.format("o.n, w.n")))
         _take(base, "moved", base.execute(_MOVED.format("o.n, w.n")))
@@ -146,10 +152,6 @@ def _pair(base: sqlite3.Connection) -> bool:
     for name, columns in {"gone": "n, NULL, 'gone'", "created": "NULL, n, 'created'"}.items():
         table = "old" if name == "gone" else "new"
         base.execute(f"INSERT INTO pair SELECT {columns} FROM {table} WHERE mate IS NULL AND target IS NULL")
-    return believed
-
-
-_BY_ID = {"same": _SAME, "any": _MOVED}
 
 
 def _take(base: sqlite3.Connection, kind: str, found: Iterable[tuple[int, int]]) -> None:

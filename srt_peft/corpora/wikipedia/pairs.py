@@ -106,7 +106,7 @@ def batches(folder: Path, size: int, *, believed: bool) -> Iterator[list[Pair]]:
 def _opened(path: Path) -> sqlite3.Connection:
     base = sqlite3.connect(path)
     base.executescript(
-        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; PRAGMA temp_store=FILE;"
+        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-16384; PRAGMA temp_store=FILE;"
     )
     return base
 

@@ -79,6 +79,15 @@ def test_of_a_history_the_newest_revision_is_read(tmp_path):
     assert read(written(tmp_path, "a", [page]))[0][0].text.startswith("Text")
 
 
+def test_where_a_redirect_leads_is_said_by_an_attribute_or_by_the_text(tmp_path):
+    """Before 2010 there was no element, and before 2012 it had no title."""
+    old = element(1, "A", "#redirect: [[B_c#part|d]]")
+    between = element(2, "A", "#WEITERLEITUNG [[B]]").replace("<revision>", "<redirect /><revision>")
+    lists = [element(3, "A", "# See [[B]]"), element(4, "A", "#item [[B]]")]
+    pages, _ = read(written(tmp_path, "a", [old, between, element(5, "A", "", "B#c"), *lists]))
+    assert [page.redirect for page in pages] == ["B_c", "B", "B", None, None]
+
+
 REFUSED = {
     "empty.xml": (b"", "is empty"),
     "short.xml": (xml(PAGES)[:-40], "is cut off"),

@@ -197,6 +197,13 @@ def test_all_faults_of_the_arguments_are_told_at_once(dumps, tmp_path):
     assert done.returncode == 2
     for said in ("(did you mean 'politics'?)", "--namespaces = 'main'", "--per-stratum = 0", "--held-out", "--context"):
         assert said in done.stderr
+    broken = [dumps[0].with_name(f"cut-{i}.xml") for i in (1, 2)]
+    for path in broken:
+        path.write_bytes(xml(OLD)[:999])
+    said = command("corpus", "wikipedia", "--old", *broken, "--new", dumps[1], "--out", there).stderr
+    assert all(f"{path} is cut off" in said for path in broken)
+    said = command(*arguments(dumps, "wiki", "--engine", "ray")).stderr
+    assert "wiki = given with --engine ray: expected a path from /" in said
     there.mkdir()
     assert "it is there already" in command(*arguments(dumps, there)).stderr
 

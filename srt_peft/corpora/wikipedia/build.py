@@ -78,6 +78,9 @@ def wikipedia(
     faults += more + options.faults()
     if engine not in ENGINES:
         faults.append(f"--engine = {engine!r}: expected one of {', '.join(ENGINES)}")
+    elif engine == "ray":
+        away = [path for path in (out, *old_files, *new_files) if not path.is_absolute()]
+        faults += [f"{path} = given with --engine ray: expected a path from /, the same on all nodes" for path in away]
     if faults:
         raise OptionError("the arguments", faults)
     check_out(out)
@@ -93,7 +96,7 @@ def wikipedia(
         spools, found = work.spool(snapshots)
         aligned = work.align(spools)
         if not aligned.bytes:
-            raise OptionError(PLACE, [f"they have no articles: expected pages of {options.namespaces}"])
+            raise OptionError(PLACE, [f"they have no pages of --namespaces {','.join(options.namespaces)}"])
         how = How(options.context, language, options.held_out, _names(snapshots))
         heaps = work.compare(aligned, how)
         work.write(heaps, options, aligned, found)
@@ -112,7 +115,11 @@ def _surveyed(files: dict[str, list[Path]], options: Options, run: Engine, say: 
     sizes = {path: path.stat().st_size for path in every}
     with say("checking", sum(sizes.values()), "B") as advance:
         tasks = ((sizes[path], path) for path in every)
-        known: dict[Path, Survey] = dict(run(_survey, tasks, advance))
+        found: dict[Path, Survey | str] = dict(run(_survey, tasks, advance))
+    known = {path: one for path, one in found.items() if isinstance(one, Survey)}
+    faults = [found[path] for path in every if path not in known]
+    if faults:
+        raise OptionError(PLACE, [str(fault) for fault in faults])
     wanted = frozenset(options.namespaces)
     snapshots = [snapshot.surveyed(name, paths, [known[p] for p in paths], wanted) for name, paths in files.items()]
     sides = [{found.sha256 for found in one.surveys} for one in snapshots]
@@ -123,8 +130,12 @@ def _surveyed(files: dict[str, list[Path]], options: Options, run: Engine, say: 
     return snapshots
 
 
-def _survey(path: Path, advance: Advance) -> tuple[Path, Survey]:
-    return path, dump.survey(path, advance)
+def _survey(path: Path, advance: Advance) -> tuple[Path, Survey | str]:
+    """A file's survey, or its fault: all of them are told together."""
+    try:
+        return path, dump.survey(path, advance)
+    except OptionError as error:
+        return path, error.faults[0]
 
 
 def _inputs(snapshots: Sequence[Snapshot]) -> list[dict[str, Any]]:

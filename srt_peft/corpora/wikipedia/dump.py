@@ -285,15 +285,13 @@ def _page(raw: bytes, path: Path, site: Site, left_out: dict[str, int]) -> Page 
     )
 
 
-_REDIRECT = re.compile(r"\s*#\s*[^\W\d]+\s*:?\s*\[\[\s*:?([^\]|\n]+)")
+_REDIRECT = re.compile(r"\s*#([^\W\d]+)\s*:?\s*\[\[\s*:?([^\]|\n]+)")
 
 
 def _target(page: ET.Element, text: str) -> str | None:
-    """Where a redirect leads; dumps before 2010 say so only in the text."""
-    element = page.find("redirect")
-    if element is None:
+    """Where a redirect leads; dumps before 2012 say so only in the text."""
+    element, said = page.find("redirect"), _REDIRECT.match(text)
+    if element is None and (said is None or said[1].lower() != "redirect"):
         return None
-    title = element.get("title")
-    if not title and (found := _REDIRECT.match(text)):
-        title = found[1]
-    return (title or "").partition("#")[0].strip()
+    title = element.get("title") if element is not None else None
+    return (title or (said[2] if said else "")).partition("#")[0].strip()

@@ -116,10 +116,8 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
 
 def _rows(old: Document | None, new: Document | None, how: How) -> Rows:
     """The rows of a pair; of one that says the same in both, as most do, nothing need be compared."""
-    if old is None or new is None or old.text != new.text:
-        return rows_of_pair(old, new, context=how.context, language=how.language)
-    rows = rows_of_pair(old, None, context=how.context, language=how.language)
-    return rows._replace(old=[{**row, "span": [0, len(old.text)]} for row in rows.old])
+    same = old is not None and new is not None and old.text == new.text
+    return rows_of_pair(old, None if same else new, context=how.context, language=how.language)
 
 
 def _prose(pages: list[Page | None], names: Names, left_out: Counter[str]) -> list[str | None]:

@@ -31,7 +31,7 @@ def _wikipedia(args: Arguments) -> None:
     figures = wikipedia(args.old, args.new, out, options, engine=args.engine, workers=args.workers)
     say(told(figures))
     say(f"\n{table_of(figures)}\n")
-    say(_listed("pages", figures["pages"]))
+    say(_listed(f"pages, by {figures['pages known by']}", figures["pages"]))
     say(_listed("left out", figures["left out"]))
     say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
     say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")

@@ -100,7 +100,7 @@ def test_what_it_says_and_what_the_manifest_holds(corpus):
     assert figures["rows"]["superseded"] == sum(len(row["supersedes"]) for row in rows_in(out / "new.jsonl"))
     assert figures["pages"].keys() == {"same", "moved", "recreated", "redirected", "merged", "gone", "created"}
     assert figures["left out"]["new: redirects"] > 2
-    assert f"{figures['pages']['same']:,} same" in said
+    assert f"pages, by id: {figures['pages']['same']:,} same" in said
     assert "srt-peft plan" in said
 
 

@@ -238,6 +238,7 @@ class _Work:
             for one in parts:
                 left_out.update({f"{side}: {what}": count for what, count in one.left_out.items()})
         left_out.update(aligned.left_out)
+        figures["pages known by"] = "id" if aligned.believed else "title"
         figures["pages"] = {kind: count for kind, count in aligned.kinds.items() if count}
         figures["left out"] = dict(sorted(left_out.items()))
         told = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"

@@ -103,6 +103,18 @@ def test_commands_and_flags_are_these():
             "--held-out",
             "--workers",
         ],
+        "corpus wikipedia": [
+            "--old",
+            "--new",
+            "--namespaces",
+            "--topics",
+            "--per-stratum",
+            "--engine",
+            "--context",
+            "--held-out",
+            "--workers",
+            "--out",
+        ],
         "env": [],
     }
     shown = run("--help")[0]

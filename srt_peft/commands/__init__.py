@@ -10,6 +10,7 @@ from srt_peft.commands import (
     compare,
     corpus_code,
     corpus_text,
+    corpus_wikipedia,
     demo,
     env,
     evaluate,
@@ -42,6 +43,7 @@ COMMANDS = {
     "recipes copy": recipes.COPY,
     "corpus text": corpus_text.COMMAND,
     "corpus code": corpus_code.COMMAND,
+    "corpus wikipedia": corpus_wikipedia.COMMAND,
     "env": env.COMMAND,
 }
 GROUPS = {

@@ -148,7 +148,7 @@ def in_processes(do: Callable[..., Any], calls: Sequence[tuple[Any, ...]], worke
 
     context = get_context("fork" if "fork" in get_all_start_methods() else None)
     try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(os.getpid(),)) as executor:
+        with ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(os.getpid(),)) as executor:
             ahead: deque[Future[Any]] = deque()
             try:
                 for call in calls:
@@ -160,10 +160,15 @@ def in_processes(do: Callable[..., Any], calls: Sequence[tuple[Any, ...]], worke
             finally:
                 executor.shutdown(wait=True, cancel_futures=True)
     except BrokenProcessPool:
-        raise StateError(
-            f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the "
-            "same command again with fewer --workers."
-        ) from None
+        raise killed(count) from None
+
+
+def killed(count: int) -> StateError:
+    """What to tell when a process has gone."""
+    return StateError(
+        f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the same "
+        "command again with fewer --workers."
+    )
 
 
 def cores() -> int:
@@ -171,7 +176,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin(parent: int) -> None:
+def begin(parent: int) -> None:
+    """What a process does first, in which others work for `parent`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

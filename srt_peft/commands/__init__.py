@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
+    corpus_qa,
+    corpus_review,
     demo,
     env,
     evaluate,
@@ -31,6 +33,8 @@ COMMANDS = {
     "compare": compare.COMMAND,
     "report": report.COMMAND,
     "inspect": inspect.COMMAND,
+    "corpus qa": corpus_qa.COMMAND,
+    "corpus review": corpus_review.COMMAND,
     "forget": forget.FORGET,
     "audit": forget.AUDIT,
     "merge": merge.COMMAND,
@@ -40,4 +44,7 @@ COMMANDS = {
     "recipes copy": recipes.COPY,
     "env": env.COMMAND,
 }
-GROUPS = {"recipes": "recipes to start from: list, show, copy"}
+GROUPS = {
+    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
+    "recipes": "recipes to start from: list, show, copy",
+}

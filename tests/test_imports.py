@@ -14,7 +14,8 @@ ROOT = Path(srt_peft.__file__).parent
 ORDER = [
     ("errors",),
     ("review",),
-    ("data", "corpora"),
+    ("data",),
+    ("corpora",),
     ("training",),
     ("lifecycle", "evaluation", "report"),
     ("demo", "integrations"),
@@ -50,7 +51,7 @@ FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_run_one_way(path):
-    """Inward only: errors <- review <- data, corpora <- training <- …; rooms on one floor are strangers."""
+    """Inward only: errors <- review <- data <- corpora <- training <- …; rooms on one floor are strangers."""
     mine = room_of(path)
     assert mine in FLOOR, f"{mine} has no place in the order of rooms"
     for other in imports(path):
@@ -66,9 +67,10 @@ def test_the_walk_sees_what_it_should():
 LOADED = "import sys; import {0}; print(*[m for m in {1} if m in sys.modules])"
 
 
-@pytest.mark.parametrize("module", ["srt_peft", "srt_peft.review"])
+@pytest.mark.parametrize("module", ["srt_peft", "srt_peft.review", "srt_peft.corpora"])
 def test_importing_loads_neither_torch_nor_transformers(module):
     heavy = ["torch", "transformers", "peft", "accelerate", "datasets", "bitsandbytes"]
+    heavy += ["sentencex", "datasketch", "mwparserfromhell"]
     code = LOADED.format(module, heavy)
     out = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ""

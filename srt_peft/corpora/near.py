@@ -1,0 +1,82 @@
+"""Near-duplicates: texts that say what an earlier one has said, but for a word or two.
+
+Two texts are as near as the share of three-word sequences that they have in common, estimated by MinHash; the few that
+may be near enough are found by LSH, so that each text costs the same however many there were before. It is about 4 kB
+of memory a text.
+
+Two facts of one form differ in a number and nothing else: where `numbers` counts, texts whose numbers differ are never
+duplicates. Nor can little be said of a short text's likeness: below `SHORT` words only the same text counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from srt_peft.corpora.documents import library
+from srt_peft.corpora.sentences import normalised
+
+NEAR = 0.9
+"""The share of sequences from which on two texts are the same."""
+SHORT = 20
+_SKETCH = {"num_perm": 128, "scheme": "affine32"}
+_BANDS = (12, 10)
+"""So many bands of so many values: of two texts that are 0.9 alike, 99.4 % share a band; whoever does is looked at."""
+_NUMBER = re.compile(r"\d+")
+
+
+class Signature(NamedTuple):
+    """What is remembered of a text; made apart from where it is looked up, so that other processes can."""
+
+    exact: bytes
+    numbers: bytes
+    sketch: bytes
+    """Empty for a short text."""
+
+
+def signature_of(text: str, *, numbers: bool = True) -> Signature:
+    """What a text is known by."""
+    plain = normalised(text).casefold()
+    words = plain.split()
+    told = _digest(" ".join(_NUMBER.findall(plain))) if numbers else b""
+    if len(words) < SHORT:
+        return Signature(_digest(plain), told, b"")
+    sketch = library("datasketch").MinHash(**_SKETCH)
+    sketch.update_batch([" ".join(words[i : i + 3]).encode() for i in range(len(words) - 2)])
+    return Signature(_digest(plain), told, sketch.hashvalues.astype("<u4").tobytes())
+
+
+class NearDuplicates:
+    """All texts that were let through."""
+
+    def __init__(self, near: float = NEAR) -> None:
+        self._near = near
+        self._sketch = library("datasketch").MinHash
+        self._index = library("datasketch").MinHashLSH(num_perm=_SKETCH["num_perm"], params=_BANDS)
+        self._exact: set[bytes] = set()
+        self._kept: list[Signature] = []
+
+    def seen(self, signature: Signature) -> bool:
+        """Whether such a text was let through before; it is now, if none was."""
+        if signature.exact in self._exact:
+            return True
+        if signature.sketch:
+            values = np.frombuffer(signature.sketch, "<u4")
+            sketch: Any = self._sketch(**_SKETCH, hashvalues=values)
+            if any(self._same(signature, values, self._kept[i]) for i in self._index.query(sketch)):
+                return True
+            self._index.insert(len(self._kept), sketch, check_duplication=False)
+            self._kept.append(signature)
+        self._exact.add(signature.exact)
+        return False
+
+    def _same(self, signature: Signature, values: np.ndarray[Any, Any], other: Signature) -> bool:
+        alike = float(np.mean(values == np.frombuffer(other.sketch, "<u4")))
+        return signature.numbers == other.numbers and alike >= self._near
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

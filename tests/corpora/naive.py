@@ -1,0 +1,61 @@
+"""Slow and obvious: what changed between two texts, by its definition."""
+
+import itertools
+import re
+
+from srt_peft.corpora.diffs import ALIKE
+
+
+def stands(sentence, text):
+    """Whether its words stand in a row somewhere in the other text."""
+    words, others = sentence.words.split(), [word for other in text for word in other.words.split()]
+    return any(others[i : i + len(words)] == words for i in range(len(others) - len(words) + 1))
+
+
+def alike(one, other):
+    """Dice's share of the words that two have in common, whatever their numbers are."""
+    labels = [s.label or "" if s.opens else "" for s in (one, other)]
+    if labels[0] != labels[1] and re.findall(r"\d+", labels[0]) != re.findall(r"\d+", labels[1]):
+        return 0
+    sets = [{re.sub(r"\d+", "0", word) for word in re.findall(r"\w+", s.words.casefold())} for s in (one, other)]
+    share = 2 * len(sets[0] & sets[1]) / max(1, len(sets[0]) + len(sets[1]))
+    return share if share >= ALIKE else 0
+
+
+def best_total(old, new):
+    """The most that pairs which do not cross can be alike in all: every choice of pairs, tried."""
+    most = 0
+    for count in range(min(len(old), len(new)) + 1):
+        for left in itertools.combinations(range(len(old)), count):
+            for right in itertools.combinations(range(len(new)), count):
+                table = [alike(old[i], new[j]) for i, j in zip(left, right, strict=True)]
+                most = max(most, sum(table))
+    return most
+
+
+def labelled_once(text):
+    """The labels that one line has, and no other."""
+    labels = [s.label for s in text if s.opens and s.label]
+    return {label for label in labels if labels.count(label) == 1}
+
+
+def gaps(old, new):
+    """Between the sentences of a longest common subsequence, by the textbook's table: what is on either side."""
+    table = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for i in range(len(old)):
+        for j in range(len(new)):
+            same = old[i].words == new[j].words
+            table[i + 1][j + 1] = table[i][j] + 1 if same else max(table[i][j + 1], table[i + 1][j])
+    found, i, j = [], len(old), len(new)
+    left, right = [], []
+    while i or j:
+        if i and j and old[i - 1].words == new[j - 1].words:
+            found.append((left[::-1], right[::-1]))
+            left, right, i, j = [], [], i - 1, j - 1
+        elif j == 0 or (i and table[i - 1][j] >= table[i][j - 1]):
+            i -= 1
+            left.append(i)
+        else:
+            j -= 1
+            right.append(j)
+    return [*found, (left[::-1], right[::-1])][::-1]

@@ -31,7 +31,7 @@ def _qa(args: Arguments) -> int:
         _kept(out)
         raise
     say(_told(outcomes))
-    say(f"\n{out} is what `srt-peft eval --suite qa={shlex.quote(str(out))}` reads; {manifest_of(out)} says of what it is.")
+    say(f"\n`srt-peft eval --suite qa={shlex.quote(str(out))}` asks them; {manifest_of(out)} says what they are.")
     say(f"Look them through:  srt-peft corpus review {shlex.quote(str(out))}")
     return 0
 
@@ -72,7 +72,9 @@ def _told(outcomes: dict[str, Outcome]) -> str:
     lines = []
     for split, one in outcomes.items():
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in Counter(m.draft.kind for m in one.made).most_common())
-        lines.append(f"{split}: {len(one.made):,} of {one.wanted:,} questions ({kinds}) from {one.statements:,} statements")
+        lines.append(
+            f"{split}: {len(one.made):,} of {one.wanted:,} questions ({kinds}) from {one.statements:,} statements"
+        )
         lines += [f"  {count:>7,}  {reason}" for reason, count in one.left.most_common()]
         if len(one.made) < one.wanted:
             lines.append("  There are no more: make the corpus with a larger --held-out, or have a model ask.")
@@ -86,14 +88,20 @@ COMMAND = Command(
     "  srt-peft corpus qa --from corpora/factbook --endpoint http://localhost:8000/v1 --model NAME --concurrency 4\n"
     "  srt-peft corpus qa --from corpora/factbook --model models/instruct",
     (
-        ("--from", {"metavar": "CORPUS", "dest": "corpus", "required": True, "help": "a folder that `corpus text`, `wikipedia` or `code` made"}),
+        (
+            "--from",
+            {"metavar": "CORPUS", "dest": "corpus", "required": True, "help": "a folder that `corpus` has made"},
+        ),
         ("--n", {"type": int, "default": 500, "help": "questions of each split, old and new (500)"}),
         ("--out", {"metavar": "FILE", "help": "where they go; without it CORPUS/questions.jsonl"}),
-        ("--endpoint", {"metavar": "URL", "help": "an OpenAI-compatible service that asks, with --model as it knows it"}),
-        ("--model", {"metavar": "NAME", "help": "the endpoint's model; without an endpoint a model's folder, which asks here"}),
-        ("--api-key-env", {"metavar": "VARIABLE", "default": "OPENAI_API_KEY", "help": "the environment variable with the endpoint's key (OPENAI_API_KEY)"}),
+        ("--endpoint", {"metavar": "URL", "help": "an OpenAI-compatible service, which --model asks"}),
+        ("--model", {"metavar": "NAME", "help": "the endpoint's model; without one a model's folder, which asks here"}),
+        (
+            "--api-key-env",
+            {"metavar": "NAME", "default": "OPENAI_API_KEY", "help": "the variable with the key (OPENAI_API_KEY)"},
+        ),
         ("--concurrency", {"type": int, "default": 1, "help": "requests at a time (1)"}),
         ("--timeout", {"type": float, "default": 120.0, "help": "seconds that an answer may take (120)"}),
-        ("--seed", {"type": int, "default": 0, "help": "which statements are asked about first, and where letters lie (0)"}),
+        ("--seed", {"type": int, "default": 0, "help": "what is asked about first, and where letters lie (0)"}),
     ),
-)  # fmt: skip
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from srt_peft.commands.command import FAILED, Arguments, Command, say
@@ -25,10 +26,8 @@ def _serve(questions: Path, port: int) -> int:
         with Page(decisions, port) as page:
             say(f"Open {page.url}", flush=True)
             say(f"Decisions go to {decisions.path}, each at once. Ctrl-C ends the page.", file=sys.stderr)
-            try:
+            with suppress(KeyboardInterrupt):  # the way to end it
                 page.serve_forever()
-            except KeyboardInterrupt:
-                pass  # the way to end it
     finally:
         decisions.close()
     told = ", ".join(f"{name} {count:,}" for name, count in counts(decisions.rows, decisions.state()).items())
@@ -46,14 +45,20 @@ def _export(questions: Path, out: Path) -> int:
     decisions = Decisions(questions)
     rows, told = accepted(decisions.rows, decisions.state()), counts(decisions.rows, decisions.state())
     if not rows:
-        say(f"No question of {questions} was accepted yet: srt-peft corpus review {shlex.quote(str(questions))}", file=sys.stderr)
+        say(
+            f"No question of {questions} was accepted yet: srt-peft corpus review {shlex.quote(str(questions))}",
+            file=sys.stderr,
+        )
         return FAILED
     put(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     splits = {split: sum(row["split"] == split for row in rows) for split in ("old", "new")}
     say(f"{out}: {splits['old']:,} old and {splits['new']:,} new questions, {told['edit']:,} of them edited.")
     say(f"{told['reject']:,} were rejected; {told['undecided']:,} are undecided, and left out.")
     if given_away(rows):
-        say("Warning: whoever takes the longest choice, or the shortest, is now better or worse than chance.", file=sys.stderr)
+        say(
+            "Warning: whoever takes the longest choice, or the shortest, is now better or worse than chance.",
+            file=sys.stderr,
+        )
     if lacking := [split for split, count in splits.items() if not count]:
         say(f"Warning: `srt-peft eval` asks both splits, and there is no {lacking[0]} question.", file=sys.stderr)
     return 0

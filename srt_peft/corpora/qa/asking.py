@@ -1,7 +1,7 @@
 """What a model is told to write, and what is read out of its reply.
 
-A model names the right choice and the wrong ones, and no letters: those are dealt afterwards, so that a model's favourite
-letter is nobody's clue.
+A model names the right choice and the wrong ones, and no letters: those are dealt afterwards, so that a model's
+favourite letter is nobody's clue.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from srt_peft.corpora.qa.words import telling, words
 
 TASK = (
     "You write multiple-choice questions in the style of MMLU. Each tests one fact, which its statement gives, and is "
-    "asked without the passage: name what it is about, and never speak of a passage or text. The right answer stands in "
-    "the passage word for word, as short as it can be. The three wrong answers are of the same kind, length and style, "
-    "plausible, clearly wrong, and do not stand in the passage. The question does not contain its answer."
+    "asked without the passage: name what it is about, and never speak of a passage or text. The right answer stands "
+    "in the passage word for word, as short as it can be. The three wrong answers are of the same kind, length and "
+    "style, plausible, clearly wrong, and do not stand in the passage. The question does not contain its answer."
 )
 REPLY = 'Reply with one JSON object and nothing else: {"question": "…", "right": "…", "wrong": ["…", "…", "…"]}'
 _EXPECTED = "a JSON object with question, right and three wrong"

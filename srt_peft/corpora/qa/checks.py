@@ -3,10 +3,10 @@
     draft      question, right answer, three wrong ones, as a maker or a person wrote them
     grounds    the passage, and in it the statement that it was made of
 
-The first checks (`FORM`) hold for any question. Those of `SUPPORT` ask whether the passage bears it out. They go by words:
-the right choice stands in the passage, word for word where it is short, and by most of its telling words and all of its
-figures where it is a phrase; a wrong choice does not stand there word for word. That a passage says so does not make it
-so, and a wrong choice may be right by what the passage leaves out: that is for the person who reviews.
+The first checks (`FORM`) hold for any question. Those of `SUPPORT` ask whether the passage bears it out. They go by
+words: the right choice stands in the passage, word for word where it is short, and by most of its telling words and
+all of its figures where it is a phrase; a wrong choice does not stand there word for word. That a passage says so does
+not make it so, and a wrong choice may be right by what the passage leaves out: that is for the person who reviews.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def has_one_right(draft: Draft, _: Grounds) -> bool:
     return not any(stands_in(draft.right, wrong) or stands_in(wrong, draft.right) for wrong in draft.wrong)
 
 
-_OF_OTHERS = re.compile(r"(?i)\b(?:all|none|both|neither|any) of (?:the|these)\b|\b(?:both )?[A-D] (?:and|or) [A-D]\b|above")
+_OF_OTHERS = re.compile(
+    r"(?i)\b(?:all|none|both|neither|any) of (?:the|these)\b|\b(?:both )?[A-D] (?:and|or) [A-D]\b|above"
+)
 
 
 def keeps_its_answer(draft: Draft, _: Grounds) -> bool:
@@ -101,7 +103,8 @@ def stands_alone(draft: Draft, _: Grounds) -> bool:
 
 
 _OF_THE_TEXT = re.compile(
-    r"(?i)\b(?:the|this|above|given) (?:passage|text|excerpt|statement|paragraph|snippet|document|article)\b|\bthe author\b"
+    r"(?i)\b(?:(?:the|this|above|given) (?:passage|text|excerpt|statement|paragraph|snippet|document|article)"
+    r"|the author)\b"
 )
 _LEANS = re.compile(r"“(?:He|She|It|They|This|These|Those|Such|However|But|His|Her|Its|Their|Also|Then)\b")
 

@@ -1,8 +1,8 @@
 """Which questions make a set: none asked twice, none given away by how long a choice is, letters that say nothing.
 
 Whoever always takes the longest choice, or the shortest, must get no more right than by chance, and no fewer, within a
-standard error. A question that would tip that waits, and is taken as soon as the set can bear it; who waits to the end is
-left out. Letters come in blocks of four questions, each letter once in a block, in an order that the seed decides.
+standard error. A question that would tip that waits, and is taken as soon as the set can bear it; who waits to the end
+is left out. Letters come in blocks of four questions, each letter once in a block, in an order that the seed decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def choose(made: Sequence[Made], n: int) -> tuple[list[Made], Counter[str]]:
     left: Counter[str] = Counter()
     apart = unlike(made)
     left[TWICE] = len(made) - len(apart)
-    balance, chosen, waiting = Balance(), [], list(apart)
+    balance, waiting = Balance(), list(apart)
+    chosen: list[Made] = []
     while waiting and len(chosen) < n:
         still = []
         for one in waiting:
@@ -62,8 +63,8 @@ def choose(made: Sequence[Made], n: int) -> tuple[list[Made], Counter[str]]:
 def unlike(made: Iterable[Made]) -> list[Made]:
     """Those that ask for what none before them asks for.
 
-    Two questions ask for the same where they are the same words, or where they have one answer and most words in common;
-    unless each has a name or a number that the other lacks: "… of Chad" and "… of Niger" may have one answer.
+    Two questions ask for the same where they are the same words, or where they have one answer and most words in
+    common; unless each has a name or a number that the other lacks: "… of Chad" and "… of Niger" may have one answer.
     """
     kept: list[Made] = []
     asked: set[frozenset[str]] = set()
@@ -123,10 +124,8 @@ class Balance:
 def by_length(draft: Draft) -> tuple[float, float]:
     """How much of this question is right by its longest choice, and by its shortest; of several, any of them."""
     lengths = [len(choice) for choice in draft.choices]
-    scores = []
-    for extreme in (max(lengths), min(lengths)):
-        scores.append((lengths[0] == extreme) / lengths.count(extreme))
-    return scores[0], scores[1]
+    longest, shortest = max(lengths), min(lengths)
+    return (lengths[0] == longest) / lengths.count(longest), (lengths[0] == shortest) / lengths.count(shortest)
 
 
 # --- letters and rows -----------------------------------------------------------------------------------------------

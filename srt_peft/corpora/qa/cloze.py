@@ -6,11 +6,11 @@
       C. 44,700,000     another document's value of before
       D. 43,576,691     what the old text had in the gap
 
-In a statement that was updated the gap is where old and new differ, and the old value is a wrong choice: whoever has not
-learned the update takes it. Old and new value lie close to each other, so that a guesser would look for the pair; the
-other two choices are then such a pair of another document, where there is one. Elsewhere wrong choices are values of the
-same kind from all over the corpus, the likest first: those with the same label or word before them, written alike, and
-of numbers those near in magnitude, of which a number, by lot, is smaller than the right one.
+In a statement that was updated the gap is where old and new differ, and the old value is a wrong choice: whoever has
+not learned the update takes it. Old and new value lie close to each other, so that a guesser would look for the pair;
+the other two choices are then such a pair of another document, where there is one. Elsewhere wrong choices are values
+of the same kind from all over the corpus, the likest first: those with the same label or word before them, written
+alike, and of numbers those near in magnitude, of which a number, by lot, is smaller than the right one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from tqdm import tqdm
+
 from srt_peft.corpora.qa.checks import Draft, Grounds, faults_of
 from srt_peft.corpora.qa.items import Corpus, Item
-from srt_peft.corpora.qa.statements import spans_of
+from srt_peft.corpora.qa.statements import statements_of
 from srt_peft.corpora.qa.values import Value, values_of
 from srt_peft.corpora.qa.words import EMPTY, plain, stands_in, words
 
-STOCK = 20_000
-"""Training rows whose values may serve as wrong choices."""
+STOCK = 5_000_000
+"""Characters of each training file whose values may serve as wrong choices."""
 GAP = "____"
 NEAR, FAR = 3.0, 5.0
 """By which factor a wrong number may differ from the right one; the second where there are not enough others."""
@@ -44,9 +46,10 @@ class Stock:
         self._values: dict[tuple[str, ...], dict[str, Value]] = defaultdict(dict)
         self._pairs: dict[tuple[str, ...], dict[tuple[str, str], tuple[Value, Value]]] = defaultdict(dict)
         texts = [text for d in corpus.documents for text in (d.old, d.new) if text]
-        for text in (*texts, *corpus.texts):
-            for start, end in spans_of(text):
-                self._add(text[start:end])
+        texts += corpus.texts
+        for text in tqdm(texts, desc="values of the corpus", unit="text", delay=2, disable=None, leave=False):
+            for said in statements_of(text):
+                self._add(text[said.start : said.end])
         changed = [(c.get("old") or "", c.get("new") or "") for d in corpus.documents for c in d.changes]
         for old, new in (*changed, *corpus.pairs):
             for was, now in replaced(old, new):
@@ -119,6 +122,8 @@ def draft(item: Item, stock: Stock) -> Draft | str:
 def _asked(item: Item, value: Value, was: Value | None, stock: Stock) -> Draft | str:
     statement = item.statement
     blank = " ".join(f"{statement[: value.start]}{GAP}{statement[value.end :]}".split())
+    if item.label is not None:
+        blank = f"{item.label}: {blank}"
     question = f"{item.title}: what belongs in the gap of “{blank}”?"
     wrong = _wrong(item, value, was, stock)
     if len(wrong) < 3:
@@ -150,6 +155,8 @@ def _wrong(item: Item, value: Value, was: Value | None, stock: Stock) -> list[st
             for other in _ordered(item, value, [one for one in group if _is_near(one, value, factor)], below):
                 if len(chosen) < 3 and fits(other):
                     chosen.append(other)
+            if len(chosen) == 3:
+                return [one.text for one in chosen]
     return [one.text for one in chosen]
 
 

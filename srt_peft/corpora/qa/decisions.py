@@ -4,10 +4,12 @@
     {"id": "9f…", "of": "3c…", "decision": "edit", "question": …, "choices": […], "answer": "B", …}
     {"id": "9f…", "of": "3c…", "decision": "undo", …}        takes the last one of this question back
 
-A line is on the disk before the page is told so. The last decision of a question that was not taken back holds. `of` is a
-hash of the question as it was shown: decisions on another file's questions are refused, and never applied to these.
+A line is on the disk before the page is told so. The last decision of a question that was not taken back holds. `of`
+is a hash of the question as it was shown: decisions on another file's questions are refused, and never applied to
+these.
 
-What was accepted is exported as a set of its own, with its letters dealt anew, since those of the rejected ones are gone.
+What was accepted is exported as a set of its own, with its letters dealt anew, since those of the rejected ones are
+gone.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from srt_peft.corpora.qa.checks import FORM, SUPPORT, Draft, Grounds, faults_of
 from srt_peft.corpora.qa.chosen import LETTERS, Balance, lettered
@@ -38,7 +40,9 @@ def load(path: Path) -> list[Row]:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         whole = all(_is_ours(row) for row in rows) and len({row["id"] for row in rows}) == len(rows) > 0
     except FileNotFoundError:
-        raise OptionError("corpus review", [f"{path} does not exist: expected a file of `srt-peft corpus qa`"]) from None
+        raise OptionError(
+            "corpus review", [f"{path} does not exist: expected a file of `srt-peft corpus qa`"]
+        ) from None
     except OSError as error:
         raise OptionError("corpus review", [f"{path} cannot be read ({error.strerror})"]) from None
     except ValueError:
@@ -82,15 +86,18 @@ class Decisions:
         self.history: list[Row] = []
         """Those that hold or may come to hold again, in the order in which they were made."""
         self._lock: Lock | None = None
+        self._file: BinaryIO | None = None
         if writing:
             try:
                 self._lock = Lock(self.path, str(self.path))
             except LockedError:
-                raise LockedError(f"{self.path} is open in another review of these questions: end that first.") from None
+                raise LockedError(
+                    f"{self.path} is open in another review of these questions: end that first."
+                ) from None
         try:
             whole = self._load()
-            self._file = self.path.open("r+b") if writing else None
-            if self._file is not None:
+            if writing:
+                self._file = self.path.open("r+b")
                 self._file.truncate(whole)  # a torn line was never confirmed
                 self._file.seek(whole)
         except BaseException:
@@ -99,7 +106,7 @@ class Decisions:
 
     def close(self) -> None:
         """Let go of the file."""
-        if getattr(self, "_file", None) is not None:
+        if self._file is not None:
             self._file.close()
         if self._lock is not None:
             self._lock.release()

@@ -4,8 +4,8 @@
     {"item": "9f…", "question": …, "right": …, "wrong": […]}               a question
     {"item": "07…", "left": "no question in 3 replies of the model"}       none
 
-A kill, an empty account or a dead network cost at most the answers that were under way. A line that a crash has torn is
-no answer: it is cut off, and its statement asked about again.
+A kill, an empty account or a dead network cost at most the answers that were under way. A line that a crash has torn
+is no answer: it is cut off, and its statement asked about again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Drafts:
             self._append({"made_from": made_from})
 
     def _check(self, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        if other := [name for name in sorted(was | now) if was.get(name) != now.get(name)]:
+        if other := [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]:
             told = ", ".join(f"{name} {was.get(name)!r:.80}" for name in other)
             remedy = "name another --out, go on as it was begun, or delete it"
             raise OptionError("corpus qa", [f"{self.path} holds answers of another making ({told}): {remedy}"])

@@ -6,8 +6,9 @@
     429, 5xx, no answer, cut off    tried again after 1, 2, 4 … s, or after what Retry-After says; `TRIES` in all
     anything else                   the end, in words: another try would not help
 
-Whatever ends it, the answers so far are kept by whoever asked. The key comes from the environment, goes into one header,
-and nowhere else: an answer that repeats it is told without it, and a redirect, which would carry it along, is refused.
+Whatever ends it, the answers so far are kept by whoever asked. The key comes from the environment, goes into one
+header, and nowhere else: an answer that repeats it is told without it, and a redirect, which would carry it along, is
+refused.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     new    an inserted or updated statement of the new text; of an updated one, what the old text had in its place
     old    a statement of the old text that still stands in the new one, or whose document has no new text
 
-So an old question asks for what still holds, and no update has reason to forget it. A corpus whose training rows hold a
-document that was held out is refused: its questions would ask for what was read.
+So an old question asks for what still holds, and no update has reason to forget it. A corpus whose training rows hold
+a document that was held out is refused: its questions would ask for what was read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from srt_peft.corpora.folder import MANIFEST, sha256
+from srt_peft.corpora.qa.statements import Statement, statements_of
 from srt_peft.corpora.qa.words import plain
-from srt_peft.corpora.qa.statements import spans_of
 from srt_peft.data.reading import Column, rows_of
 from srt_peft.errors import OptionError
 
-HELD_OUT, MANIFEST = "held-out.jsonl", "MANIFEST.json"
+HELD_OUT = "held-out.jsonl"
 TRAINED = ("old.jsonl", "new.jsonl")
 SPLITS = ("old", "new")
 PASSAGE = 1200
@@ -66,6 +67,8 @@ class Item:
     end: int
     was: str | None = None
     """What the old text had in its place, if it was updated."""
+    label: str | None = None
+    """What its line is about, where its own words do not say it."""
 
     @property
     def statement(self) -> str:
@@ -107,7 +110,7 @@ def read(folder: Path) -> Corpus:
         if not (isinstance(key, str) and texts and isinstance(changes, list) and all(map(_is_change, changes))):
             fault = f"{where} is no held-out document: expected id, title, source, old, new and changes"
             raise OptionError(f"--from {folder}", [f"{fault}. Make the corpus anew"])
-        documents.append(Document(key, str(title or key), source, old, new, tuple(changes)))
+        documents.append(Document(key, str(title or key), source or None, old, new, tuple(changes)))
     if not documents:
         fault = f"{folder / HELD_OUT} is empty: no document was held out, and questions are asked of no other"
         raise OptionError(f"--from {folder}", [f"{fault}. Make the corpus with a larger --held-out"])
@@ -127,9 +130,7 @@ def _is_change(change: Any) -> bool:
 
 
 def _hashed(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 # --- what is asked of -----------------------------------------------------------------------------------------------
@@ -151,37 +152,46 @@ def _chance(seed: int, key: str) -> str:
 
 
 def _new(document: Document, left: Counter[str]) -> list[Item]:
+    """Inserted and updated statements of the new text; of a document that is new, all."""
     if document.new is None:
         return []
-    spans, seen, items = spans_of(document.new), set(), []
+    whole = statements_of(document.new)
+    places = {s[:2]: None for s in whole} if document.old is None else _updates(document, left)
+    found: dict[Statement, str | None] = {}
+    for place, was in places.items():
+        found.update((s, was) for s in whole if s not in found and place[0] <= s.start and s.end <= place[1])
+    return [item for s, was in found.items() for item in _item(document, "new", document.new, whole, s, was, left)]
+
+
+def _updates(document: Document, left: Counter[str]) -> dict[tuple[int, int], str | None]:
+    """From where to where the new text was inserted or updated, and what was there before an update."""
+    places: dict[tuple[int, int], str | None] = {}
     for change in document.changes:
         said = change.get("new") or ""
         if change["kind"] not in ("inserted", "modified") or not said.strip():
             continue
-        place = _place(document.new, said)
+        place = _place(document.new or "", said)
         if place is None:
             left["a change that is not found in its document"] += 1
-            continue
-        inner = [place] if place[1] - place[0] <= STATEMENT[1] else [s for s in spans if _within(s, place)]
-        was = (change.get("old") or None) if change["kind"] == "modified" else None
-        for span in inner:
-            if span not in seen:
-                seen.add(span)
-                items += _item(document, "new", document.new, spans, span, was, left)
-    return items
+        else:
+            places.setdefault(place, change.get("old") or None)
+    return places
 
 
 def _old(document: Document, left: Counter[str]) -> list[Item]:
     """Statements of the old text that the new one leaves as they are."""
     if document.old is None:
         return []
-    still = None if document.new is None else {plain(document.new[a:b]) for a, b in spans_of(document.new)}
-    spans = spans_of(document.old)
-    items = []
-    for span in spans:
-        if still is None or plain(document.old[slice(*span)]) in still:
-            items += _item(document, "old", document.old, spans, span, None, left)
-    return items
+    still = None
+    if document.new is not None:
+        still = {plain(document.new[s.start : s.end]) for s in statements_of(document.new)}
+    whole = statements_of(document.old)
+    return [
+        item
+        for s in whole
+        if still is None or plain(document.old[s.start : s.end]) in still
+        for item in _item(document, "old", document.old, whole, s, None, left)
+    ]
 
 
 def _place(text: str, said: str) -> tuple[int, int] | None:
@@ -190,48 +200,46 @@ def _place(text: str, said: str) -> tuple[int, int] | None:
     return match and match.span()
 
 
-def _within(span: tuple[int, int], place: tuple[int, int]) -> bool:
-    return place[0] <= span[0] and span[1] <= place[1]
-
-
 def _item(
     document: Document,
     split: str,
     text: str,
-    spans: Sequence[tuple[int, int]],
-    span: tuple[int, int],
+    whole: Sequence[Statement],
+    said: Statement,
     was: str | None,
     left: Counter[str],
 ) -> Iterator[Item]:
     """The item of a statement, if it is one."""
-    length = span[1] - span[0]
+    length = said.end - said.start
     if not STATEMENT[0] <= length <= STATEMENT[1]:
         left["too short to say anything" if length < STATEMENT[0] else "too long for one statement"] += 1
         return
-    start, end = _around(spans, span)
-    key = hashlib.blake2b(
-        json.dumps([document.id, split, span[0], text[slice(*span)]]).encode(), digest_size=8
-    ).hexdigest()
+    start, end = _around(whole, said)
+    made_of = [document.id, split, said.start, text[said.start : said.end]]
     yield Item(
-        key, document.id, document.title, document.source, split, text[start:end], span[0] - start, span[1] - start, was
+        id=hashlib.blake2b(json.dumps(made_of).encode(), digest_size=8).hexdigest(),
+        document=document.id,
+        title=document.title,
+        source=document.source,
+        split=split,
+        passage=text[start:end],
+        start=said.start - start,
+        end=said.end - start,
+        was=was,
+        label=said.label,
     )
 
 
-def _around(spans: Sequence[tuple[int, int]], span: tuple[int, int]) -> tuple[int, int]:
-    """From which statement to which a passage goes: one more before and one more after, while there is room."""
-    start, end = span
-    before = [s for s in spans if s[1] <= start]
-    after = [s for s in reversed(spans) if s[0] >= end]
-    while before or after:
-        if before and end - before[-1][0] <= PASSAGE:
-            start = before.pop()[0]
-        else:
-            before = []
-        if after and after[-1][1] - start <= PASSAGE:
-            end = after.pop()[1]
-        else:
-            after = []
-    return start, end
+def _around(whole: Sequence[Statement], said: Statement) -> tuple[int, int]:
+    """From where to where a passage goes: one statement more before, one more after, while there is room."""
+    first = last = whole.index(said)
+    ahead = behind = True
+    while ahead or behind:
+        ahead = ahead and first > 0 and whole[last].end - whole[first - 1].start <= PASSAGE
+        first -= ahead
+        behind = behind and last + 1 < len(whole) and whole[last + 1].end - whole[first].start <= PASSAGE
+        last += behind
+    return whole[first].start, whole[last].end
 
 
 # --- held against the training rows ---------------------------------------------------------------------------------
@@ -240,7 +248,8 @@ def _around(spans: Sequence[tuple[int, int]], span: tuple[int, int]) -> tuple[in
 def hold_apart(corpus: Corpus, items: Iterable[Item], stock: int) -> set[str]:
     """Refuse a corpus that trains on a held-out document; the ids of items whose statement a training row has.
 
-    Of the training rows, the first so many are kept for distractors, and so are the pairs that supersede each other.
+    Of each training file, the first so many characters are kept for distractors, and with them the pairs that supersede
+    each other.
     """
     names = {document.id for document in corpus.documents}
     texts = ((plain(text), d.id) for d in corpus.documents for text in (d.old, d.new) if text)
@@ -254,14 +263,17 @@ def hold_apart(corpus: Corpus, items: Iterable[Item], stock: int) -> set[str]:
     read: set[str] = set()
     olds: dict[str, str] = {}
     for name in TRAINED:
-        columns = [Column("id", "Make the corpus anew"), Column("text", "Make the corpus anew"), Column("supersedes")]
+        needed = [Column(column, "Make the corpus anew") for column in ("id", "text")]
+        columns = [*needed, Column("document"), Column("supersedes")]
         rows = rows_of(corpus.folder / name, columns)
-        for kept, ((key, text, replaced), where) in enumerate(
-            tqdm(rows, desc=f"held out of {name}", unit="row", delay=2, disable=None, leave=False)
-        ):
-            faults += _overlaps(str(key), text, where, names, whole)
+        bar = tqdm(rows, desc=f"held out of {name}", unit="row", delay=2, disable=None, leave=False)
+        kept = 0
+        for (key, text, document, replaced), where in bar:
+            own = document if isinstance(document, str) else re.sub(r"#[a-z]*\d+$", "", str(key))
+            faults += _overlaps(str(key), own, text, where, names, whole)
             read |= set(_said(plain(text).split(), grams))
             if kept < stock:
+                kept += len(text)
                 corpus.texts.append(text)
                 if name == TRAINED[0]:
                     olds[str(key)] = text
@@ -272,10 +284,10 @@ def hold_apart(corpus: Corpus, items: Iterable[Item], stock: int) -> set[str]:
     return read
 
 
-def _overlaps(key: str, text: str, where: str, names: set[str], whole: dict[str, str]) -> Iterator[str]:
-    own = key if key in names else re.sub(r"#[a-z]*\d+(?:-\d+)?$", "", key)
+def _overlaps(key: str, own: str, text: str, where: str, names: set[str], whole: dict[str, str]) -> Iterator[str]:
+    """What makes a training row one of a held-out document: its name, or all of its text."""
     remedy = "expected held-out documents to be in no training row. Make the corpus anew"
-    if own in names:
+    if (own := own if own in names else key) in names:
         yield f"{where}: {key!r} is of {own!r}, which is held out: {remedy}"
         return
     body = plain(text)

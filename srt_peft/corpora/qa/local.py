@@ -2,10 +2,10 @@
 
     Question: …⏎   Right answer: …⏎   Wrong answer 1: …⏎   Wrong answer 2: …⏎   Wrong answer 3: …⏎
 
-The names of the fields are ours, and so is their order: a model only fills them. No field can be empty (until there is a
-letter or figure, tokens that end a line or show nothing are forbidden), and each ends with its line or at its limit. So any
-model at all answers in the format; whether what it says is a question, the checks find out. Decoding is greedy; a wrong
-answer that was there already is drawn anew, from a seed that is the statement's own.
+The names of the fields are ours, and so is their order: a model only fills them. No field can be empty (until there is
+a letter or figure, tokens that end a line or show nothing are forbidden), and each ends with its line or at its limit.
+So any model at all answers in the format; whether what it says is a question, the checks find out. Decoding is greedy;
+a wrong answer that was there already is drawn anew, from a seed that is the statement's own.
 """
 # ruff: noqa: PLC0415 - torch and transformers take seconds to import
 
@@ -45,7 +45,9 @@ class Local:
             )
         except (OSError, ValueError) as error:
             fault = f"--model = {model}: is no model that Transformers loads ({' '.join(str(error).split()):.200})"
-            remedy = "expected a folder with config.json, a tokenizer and *.safetensors; or --endpoint with a model's name"
+            remedy = (
+                "expected a folder with config.json, a tokenizer and *.safetensors; or --endpoint with a model's name"
+            )
             raise OptionError("corpus qa", [f"{fault}: {remedy}"]) from None
         self._model = loaded.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         self._seed, self._from = seed, model
@@ -105,7 +107,8 @@ class Local:
         generator = torch.Generator().manual_seed(_number(chance)) if chance is not None else None
         device = self._model.device
         feed = torch.tensor([self._encoded(text)], device=device)
-        whole, past, written = feed, None, []
+        whole, past = feed, None
+        written: list[int] = []
         with torch.inference_mode():
             for _ in range(most):
                 out = self._model(input_ids=feed, past_key_values=past, use_cache=True)

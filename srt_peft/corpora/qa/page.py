@@ -1,13 +1,13 @@
-"""The page on which a person reviews questions: a server for this machine alone, and one page that fetches nothing else.
+"""The page on which a person reviews questions: a server for this machine alone, and one page that needs no other.
 
     GET  /TOKEN/            the page
     GET  /TOKEN/questions   the questions, with what was decided of each
     POST /TOKEN/decide      {"id", "decision", …}: on the disk before it is answered
 
-It listens on 127.0.0.1. The token is random and stands in the address that is printed: other users of the machine do not
-have it. A page of the web that the browser shows at the same time could send requests here; so the Host must be ours (a
-name that was made to point here is not), and so must be the Origin of what is posted. The page's policy allows its own
-script and style by their hashes and no address but this server, and texts are only ever set as text.
+It listens on 127.0.0.1. The token is random and stands in the address that is printed: other users of the machine do
+not have it. A page of the web that the browser shows at the same time could send requests here; so the Host must be
+ours (a name that was made to point here is not), and so must be the Origin of what is posted. The page's policy allows
+its own script and style by their hashes and no address but this server, and texts are only ever set as text.
 """
 
 from __future__ import annotations
@@ -182,5 +182,3 @@ def _page(name: str) -> tuple[bytes, str]:
 
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-

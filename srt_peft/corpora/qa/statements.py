@@ -1,17 +1,26 @@
-"""Where the statements of a text stand: its lines, and the sentences of each."""
+"""Where the statements of a text stand: its sentences, without the space around them."""
 
 from __future__ import annotations
 
-import re
+from typing import NamedTuple
+
+from srt_peft.corpora.sentences import sentences_of
 
 
-def spans_of(text: str) -> list[tuple[int, int]]:
-    """From where to where each statement goes, without the spaces around it."""
+class Statement(NamedTuple):
+    """A sentence or a line: from where to where it goes."""
+
+    start: int
+    end: int
+    label: str | None
+    """What its line is about, where that stands before another sentence of the line."""
+
+
+def statements_of(text: str) -> list[Statement]:
+    """The statements of a text, in order."""
     found = []
-    for line in re.finditer(r"[^\n]+", text):
-        start = line.start()
-        for match in re.finditer(r"(?<=[a-z0-9)\"'][.!?]) +(?=[A-Z\"'(])", line[0]):
-            found.append((start, line.start() + match.start()))
-            start = line.start() + match.end()
-        found.append((start, line.end()))
-    return [(a + len(text[a:b]) - len(text[a:b].lstrip()), b) for a, b in found if text[a:b].strip()]
+    for sentence in sentences_of(text):
+        said = text[sentence.start : sentence.end]
+        start, end = sentence.start + len(said) - len(said.lstrip()), sentence.start + len(said.rstrip())
+        found.append(Statement(start, end, None if sentence.opens else sentence.label))
+    return found

@@ -2,9 +2,9 @@
 
     "Population: 43,576,691 (July 2021 est.)"      number  43,576,691     date  July 2021
 
-Two values are of one kind where they are written alike: a number with its currency, scale, per cent sign and thousands'
-commas; a date with its parts; a name with as many words. What stands before a value (its label, its last words) says
-more about what it is, so the likest distractors share that, too.
+Two values are of one kind where they are written alike: a number with its currency, scale, per cent sign and
+thousands' commas; a date with its parts; a name with as many words. What stands before a value (its label, its last
+words) says more about what it is, so the likest distractors share that, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+
+from srt_peft.corpora.qa.words import listed
 
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
@@ -23,12 +26,12 @@ _NUMBER = re.compile(
 )
 _YEAR = re.compile(r"(?:1[0-9]|20)\d\d")
 _WORD = re.compile(r"[^\W\d_][\w’'-]*")
-_LINKS = frozenset("of the de da del di du von van der bin al and la le el".split())
-_COMMON = frozenset(
-    "A An The This That These Those It Its He His She Her They Their We Our You I In On At By For From To Of With As And Or "
-    "But If When While After Before Since Until Although However There Here No Not Most Many Some All Both Each Other "
-    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June July August "
-    "September October November December Yes None Note Also est NA".split()
+_LINKS = listed("of the de da del di du von van der bin al and la le el")
+_COMMON = listed(
+    "A An The This That These Those It Its He His She Her They Their We Our You I In On At By For From To Of With As "
+    "And Or But If When While After Before Since Until Although However There Here No Not Most Many Some All Both Each "
+    "Other Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June July August "
+    "September October November December Yes None Note Also est NA"
 )
 _AMONG = 8
 """A statement with more values of a kind than this is a list, of which any other item might be true as well."""
@@ -56,6 +59,7 @@ class Value:
         return number_of(self.text) if self.kind in ("number", "year") else None
 
 
+@lru_cache(maxsize=1 << 17)
 def number_of(text: str) -> float | None:
     """What a written number comes to; None where it is none."""
     digits = re.sub(r"[^\d.]", "", re.sub(r"[a-zA-Z%].*", "", text.replace("US$", "$")))

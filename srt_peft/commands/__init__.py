@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
-    corpus_qa,
-    corpus_review,
+    corpus_text,
     demo,
     env,
     evaluate,
@@ -33,8 +32,6 @@ COMMANDS = {
     "compare": compare.COMMAND,
     "report": report.COMMAND,
     "inspect": inspect.COMMAND,
-    "corpus qa": corpus_qa.COMMAND,
-    "corpus review": corpus_review.COMMAND,
     "forget": forget.FORGET,
     "audit": forget.AUDIT,
     "merge": merge.COMMAND,
@@ -42,9 +39,12 @@ COMMANDS = {
     "recipes list": recipes.LIST,
     "recipes show": recipes.SHOW,
     "recipes copy": recipes.COPY,
+    "corpus text": corpus_text.COMMAND,
+    "corpus qa": corpus_qa.COMMAND,
+    "corpus review": corpus_review.COMMAND,
     "env": env.COMMAND,
 }
 GROUPS = {
-    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
     "recipes": "recipes to start from: list, show, copy",
+    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
 }

@@ -6,8 +6,8 @@ is learned as new could have been read in the old text.
 
 The rest is which new sentence took the place of which that is gone. A label says so where a text has it once: what
 `Population:` said is replaced by what it says now. Elsewhere it is those between the same two unchanged sentences,
-paired in order, such that they are as alike as can be in all (the words they share, numbers apart, which change); those
-that are not alike are a deletion and an insertion.
+paired in order, such that they are as alike as can be in all: in the words they share, numbers apart, which change; and
+two fields in the words of their labels. Those that are not alike are a deletion and an insertion.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def _by_label(old: Sequence[Sentence], new: Sequence[Sentence], gone: set[int], 
 
 
 def likeness(old: Sequence[Sentence], new: Sequence[Sentence]) -> NDArray[np.float64]:
-    """How alike they are, each with each: Dice's share of common words; 0 for what cannot be the same thing."""
+    """How alike they are, each with each: Dice's share of common words; 0 for what cannot be the same thing.
+
+    Fields are as alike as their labels; those with the same label come before all others.
+    """
     left, right = [_Said.of(s) for s in old], [_Said.of(s) for s in new]
     table = np.zeros((len(left), len(right)))
     for i, one in enumerate(left):
@@ -90,18 +93,32 @@ class _Said(NamedTuple):
     """What is compared of a sentence."""
 
     words: frozenset[str]
-    label: str | None
+    label: frozenset[str]
+    numbers: tuple[str, ...]
+    """Of the label."""
 
     @classmethod
     def of(cls, sentence: Sentence) -> _Said:
-        words = (_NUMBER.sub("0", word) for word in _WORD.findall(sentence.words.casefold()))
-        return cls(frozenset(words), sentence.label if sentence.opens else None)
+        label = (sentence.label or "") if sentence.opens else ""
+        return cls(_words(_NUMBER.sub("0", sentence.words)), _words(label), tuple(_NUMBER.findall(label)))
 
     def like(self, other: _Said) -> float:
-        if self.label != other.label and _NUMBER.findall(self.label or "") != _NUMBER.findall(other.label or ""):
-            return 0.0  # the field of another year, the item of another number
-        alike = 2 * len(self.words & other.words) / max(1, len(self.words) + len(other.words))
-        return alike if alike >= ALIKE else 0.0
+        alike = _share(self.words, other.words)
+        if alike < ALIKE or self.numbers != other.numbers:  # the field of another year, the item of another number
+            return 0.0
+        if not self.label or not other.label:
+            return alike
+        # Values of one form are alike whatever they are of: between two fields it is the labels that tell.
+        labels = _share(self.label, other.label)
+        return 1 + alike if labels == 1 else labels if labels >= ALIKE else 0.0
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))
+
+
+def _share(one: frozenset[str], other: frozenset[str]) -> float:
+    return 2 * len(one & other) / max(1, len(one) + len(other))
 
 
 def in_order(alike: NDArray[np.float64]) -> list[tuple[int, int]]:

@@ -44,7 +44,11 @@ class Folder:
         """What the manifest says was kept, and was left out by which reason."""
         self._parts = path / _WORK / "parts"
 
-    def part(self, name: str, make: Callable[[Path], None]) -> Path:
+    def has(self, name: str) -> bool:
+        """Whether a part is finished."""
+        return (self._parts / name).exists()
+
+    def part(self, name: str, make: Callable[[Path], Any]) -> Path:
         """A part of the work, a file: made now, unless it was before a kill."""
         target = self._parts / name
         if not target.exists():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +23,16 @@ from srt_peft.corpora.sentences import normalised
 NEAR = 0.9
 """The share of sequences from which on two texts are the same."""
 SHORT = 20
-_SKETCH = {"num_perm": 128, "scheme": "affine32"}
+_PERMUTATIONS = 128
 _BANDS = (12, 10)
 """So many bands of so many values: of two texts that are 0.9 alike, 99.4 % share a band; whoever does is looked at."""
 _NUMBER = re.compile(r"\d+")
+
+
+@cache
+def _blank() -> Any:
+    """A sketch of nothing: to draw the permutations anew for each text takes longer than to use them."""
+    return library("datasketch").MinHash(num_perm=_PERMUTATIONS)
 
 
 class Signature(NamedTuple):
@@ -44,7 +51,7 @@ def signature_of(text: str, *, numbers: bool = True) -> Signature:
     told = _digest(" ".join(_NUMBER.findall(plain))) if numbers else b""
     if len(words) < SHORT:
         return Signature(_digest(plain), told, b"")
-    sketch = library("datasketch").MinHash(**_SKETCH)
+    sketch = _blank().copy()
     sketch.update_batch([" ".join(words[i : i + 3]).encode() for i in range(len(words) - 2)])
     return Signature(_digest(plain), told, sketch.hashvalues.astype("<u4").tobytes())
 
@@ -54,28 +61,35 @@ class NearDuplicates:
 
     def __init__(self, near: float = NEAR) -> None:
         self._near = near
-        self._sketch = library("datasketch").MinHash
-        self._index = library("datasketch").MinHashLSH(num_perm=_SKETCH["num_perm"], params=_BANDS)
+        self._index = library("datasketch").MinHashLSH(num_perm=_PERMUTATIONS, params=_BANDS)
         self._exact: set[bytes] = set()
         self._kept: list[Signature] = []
 
     def seen(self, signature: Signature) -> bool:
         """Whether such a text was let through before; it is now, if none was."""
-        if signature.exact in self._exact:
+        if self.has(signature):
             return True
         if signature.sketch:
-            values = np.frombuffer(signature.sketch, "<u4")
-            sketch: Any = self._sketch(**_SKETCH, hashvalues=values)
-            if any(self._same(signature, values, self._kept[i]) for i in self._index.query(sketch)):
-                return True
-            self._index.insert(len(self._kept), sketch, check_duplication=False)
+            self._index.insert(len(self._kept), self._sketch_of(signature), check_duplication=False)
             self._kept.append(signature)
         self._exact.add(signature.exact)
         return False
 
-    def _same(self, signature: Signature, values: np.ndarray[Any, Any], other: Signature) -> bool:
-        alike = float(np.mean(values == np.frombuffer(other.sketch, "<u4")))
-        return signature.numbers == other.numbers and alike >= self._near
+    def has(self, signature: Signature) -> bool:
+        """Whether such a text was let through before."""
+        if signature.exact in self._exact:
+            return True
+        near = self._index.query(self._sketch_of(signature)) if signature.sketch else ()
+        return any(self._same(signature, self._kept[i]) for i in near)
+
+    def _sketch_of(self, signature: Signature) -> Any:
+        sketch = _blank().copy()
+        sketch.hashvalues = np.frombuffer(signature.sketch, "<u4").astype(sketch.hashvalues.dtype)
+        return sketch
+
+    def _same(self, signature: Signature, other: Signature) -> bool:
+        values, theirs = (np.frombuffer(one.sketch, "<u4") for one in (signature, other))
+        return signature.numbers == other.numbers and float(np.mean(values == theirs)) >= self._near
 
 
 def _digest(text: str) -> bytes:

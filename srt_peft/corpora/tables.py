@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -38,6 +38,14 @@ class Tally:
         self.differences.append(count)
         for name in ("inserted", "deleted", "modified"):
             self.sentences[name] += getattr(rows, name)
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add what another one counted, as `vars` has it."""
+        for name in ("documents", "sentences", "rows"):
+            getattr(self, name).update(other[name])
+        for name in self.words:
+            self.words[name] += other["words"][name]
+        self.differences += other["differences"]
 
     def figures(self) -> dict[str, Any]:
         """All of it, as `statistics.json` has it."""

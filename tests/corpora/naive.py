@@ -13,13 +13,24 @@ def stands(sentence, text):
 
 
 def alike(one, other):
-    """Dice's share of the words that two have in common, whatever their numbers are."""
+    """How alike two sentences are, whatever their numbers are; two fields, by their labels."""
     labels = [s.label or "" if s.opens else "" for s in (one, other)]
-    if labels[0] != labels[1] and re.findall(r"\d+", labels[0]) != re.findall(r"\d+", labels[1]):
+    if re.findall(r"\d+", labels[0]) != re.findall(r"\d+", labels[1]):
         return 0
-    sets = [{re.sub(r"\d+", "0", word) for word in re.findall(r"\w+", s.words.casefold())} for s in (one, other)]
-    share = 2 * len(sets[0] & sets[1]) / max(1, len(sets[0]) + len(sets[1]))
-    return share if share >= ALIKE else 0
+    share = dice(*(re.sub(r"\d+", "0", s.words) for s in (one, other)))
+    if share < ALIKE:
+        return 0
+    if all(labels):
+        same = dice(*labels)
+        return 1 + share if same == 1 else same if same >= ALIKE else 0
+    return share
+
+
+def dice(one, other):
+    """The share of their words that two texts have in common."""
+    left, right = (set(re.findall(r"\w+", text.casefold())) for text in (one, other))
+    common = [word for word in left if word in right]
+    return 2 * len(common) / max(1, len(left) + len(right))
 
 
 def best_total(old, new):

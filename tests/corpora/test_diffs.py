@@ -93,6 +93,22 @@ def test_the_field_of_another_year_replaces_nothing():
     assert deleted == ["GDP 2019: $5 billion (2019 est.)"]
 
 
+def test_a_field_that_was_renamed_is_found_by_its_name_and_not_by_the_form_of_its_value():
+    old = "Population: 8,453,550 (July 2021 est.)\nElectricity - from nuclear fuels: 3% of total capacity (2017 est.)\n"
+    old += "Youth unemployment, ages 15-24: 8% (2019)"
+    new = "Population - total: 8,860,574\nPopulation - female: 4,457,469 (2024 est.)\n"
+    new += (
+        "Electricity sources - solar: 5% of total capacity (2022 est.)\nYouth unemployment rate (ages 15-24): 9% (2023)"
+    )
+    inserted, deleted, modified = changed(old, new)
+    assert modified == [
+        ("Population: 8,453,550 (July 2021 est.)", "Population - total: 8,860,574"),
+        ("Youth unemployment, ages 15-24: 8% (2019)", "Youth unemployment rate (ages 15-24): 9% (2023)"),
+    ]
+    assert [line.split(":")[0] for line in inserted] == ["Population - female", "Electricity sources - solar"]
+    assert [line.split(":")[0] for line in deleted] == ["Electricity - from nuclear fuels"]
+
+
 def test_an_unrelated_sentence_beside_a_rewrite_replaces_nothing():
     old = "The bridge was built in 1650 by masons. Boats go daily."
     new = (

@@ -19,6 +19,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from tqdm import tqdm
 
@@ -126,38 +127,43 @@ def _asked(item: Item, value: Value, was: Value | None, stock: Stock) -> Draft |
         blank = f"{item.label}: {blank}"
     question = f"{item.title}: what belongs in the gap of “{blank}”?"
     wrong = _wrong(item, value, was, stock)
-    if len(wrong) < 3:
+    if not wrong:
         return "fewer than three values of the same kind elsewhere"
-    made = Draft(question, value.text, tuple(wrong[:3]), value.kind)
+    made = Draft(question, value.text, tuple(wrong), value.kind)
     return next(faults_of(made, Grounds(item.title, item.passage)), made)
 
 
 def _wrong(item: Item, value: Value, was: Value | None, stock: Stock) -> list[str]:
     """Wrong choices for a value: what it was before, and another pair or the likest values."""
     chosen: list[Value] = []
-
-    def fits(other: Value) -> bool:
-        texts = [value.text, *(one.text for one in chosen)]
-        apart = not any(stands_in(other.text, text) or stands_in(text, other.text) for text in texts)
-        sizes = {one.size for one in (value, *chosen)} - {None}
-        return apart and other.size not in sizes and not stands_in(other.text, item.passage)
-
-    if was is not None and was.shape == value.shape and fits(was):
+    if was is not None and was.shape == value.shape and _fits(was, value, chosen, item):
         chosen.append(was)
         for pairs in stock.pairs_like(value):
-            near = [pair for pair in pairs if pair[0].shape == pair[1].shape and _is_near(pair[1], value)]
-            for pair in sorted(near, key=lambda pair: _lot(item.id, pair[1].text)):
-                if fits(pair[0]) and fits(pair[1]) and not _twice(*pair):
+            for pair in sorted(pairs, key=lambda pair: _lot(item.id, pair[1].text)):
+                if _is_near(pair[1], value) and _is_pair(pair) and all(_fits(v, value, chosen, item) for v in pair):
                     return [one.text for one in (*chosen, *pair)]
     below = int(_lot(item.id, "below"), 16) % 4 - sum(_size(one) < _size(value) for one in chosen)
-    for factor in (NEAR, FAR):
-        for group in stock.like(value):
-            for other in _ordered(item, value, [one for one in group if _is_near(one, value, factor)], below):
-                if len(chosen) < 3 and fits(other):
-                    chosen.append(other)
+    for factor, group in product((NEAR, FAR), list(stock.like(value))):
+        for other in _ordered(item, value, [one for one in group if _is_near(one, value, factor)], below):
+            if _fits(other, value, chosen, item):
+                chosen.append(other)
             if len(chosen) == 3:
                 return [one.text for one in chosen]
-    return [one.text for one in chosen]
+    return []
+
+
+def _fits(other: Value, value: Value, chosen: Sequence[Value], item: Item) -> bool:
+    """Whether a value can be a wrong choice beside the right one and those that are chosen already."""
+    beside = (value, *chosen)
+    apart = not any(stands_in(other.text, one.text) or stands_in(one.text, other.text) for one in beside)
+    return apart and other.size not in {one.size for one in beside} - {None} and not stands_in(other.text, item.passage)
+
+
+def _is_pair(pair: tuple[Value, Value]) -> bool:
+    """Whether old and new value can both be choices."""
+    old, new = pair
+    same = stands_in(old.text, new.text) or stands_in(new.text, old.text) or _size(old) == _size(new) != 0
+    return old.shape == new.shape and not same
 
 
 def _ordered(item: Item, value: Value, group: Sequence[Value], below: int) -> list[Value]:
@@ -183,10 +189,6 @@ def _is_near(other: Value, value: Value, factor: float = NEAR) -> bool:
 
 def _size(value: Value) -> float:
     return value.size if value.size is not None else 0.0
-
-
-def _twice(one: Value, other: Value) -> bool:
-    return stands_in(one.text, other.text) or stands_in(other.text, one.text) or _size(one) == _size(other) != 0
 
 
 def _lot(item: str, text: str) -> str:

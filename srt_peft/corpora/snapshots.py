@@ -1,0 +1,207 @@
+"""A snapshot as documents: a folder of text files, a table with a key, or a commit of a git repository.
+
+What a text file is called is its path from the folder on; its title is its first heading. A row of a table is called by
+its key, which both tables have. A commit is read from the repository's objects: nothing is checked out, and what is
+changed in the work tree makes no difference.
+
+A text file that is no UTF-8 is left out and counted, since one of an old commit can no longer be mended; a table that
+is damaged is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from srt_peft.corpora.documents import PLACE, Document
+from srt_peft.corpora.folder import input_of
+from srt_peft.data.reading import PLAIN, READERS, Absent, Column, kind_of, rows_of, word_of
+from srt_peft.data.sources import CHECKS
+from srt_peft.errors import OptionError, did_you_mean
+
+INCLUDE = ("*.md", "*.markdown", "*.rst", "*.txt", "*.adoc", "*.org")
+"""Which files of a folder or a repository are text, unless that is said."""
+KEYS = ("id", "key", "path", "url", "title")
+"""What may be a table's key, where none is named: the first that both have."""
+MOST = 10
+"""Faults that are told in full."""
+TABLES = [kind for kind in READERS if kind not in PLAIN]
+
+_HEADING = re.compile(
+    r"\s*(?:#+\s+(?P<hash>[^\n]+?)[\s#]*|=+\s+(?P<equals>[^\n]+)|(?P<ruled>\S[^\n]*)\n\s*([=\-~*^])\4{2,})\s*(\n|$)"
+)
+_FRONT = re.compile(r"\A---\n(?P<front>.*?)\n---\n", re.DOTALL)
+_TITLE = re.compile(r"^title:\s*[\"']?(?P<title>[^\n\"']+)", re.MULTILINE)
+
+
+class Columns(NamedTuple):
+    """The columns of a table, by what they are for."""
+
+    text: str = "text"
+    title: str = "title"
+    key: str | None = None
+    source: str | None = None
+
+
+@dataclass
+class Snapshot:
+    """All documents of a snapshot, by their keys, in order."""
+
+    name: str
+    documents: dict[str, Document]
+    about: dict[str, Any]
+    """What the manifest says of it."""
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def both(paths: Sequence[Path], columns: Columns, include: Sequence[str] | None) -> list[Snapshot]:
+    """Two folders, or two tables; all that is wrong with either is told at once."""
+    faults, files = [], []
+    for name, path in zip(("--old", "--new"), paths, strict=True):
+        try:
+            files.append(_files(path, include))
+        except OptionError as error:
+            faults += [f"{name} = {fault}" for fault in error.faults]
+    if faults:
+        raise OptionError("the arguments", faults)
+    kinds = [bool(found) and kind_of(found[0]) in TABLES for found in files]
+    if kinds[0] != kinds[1]:
+        what = " and ".join(
+            f"{path} of {'tables' if kind else 'text files'}" for path, kind in zip(paths, kinds, strict=True)
+        )
+        raise OptionError("the arguments", [f"--old and --new = {what}: expected two of one kind"])
+    if not kinds[0]:
+        return [_of_files(path, found) for path, found in zip(paths, files, strict=True)]
+    key = columns.key or _shared_key(files)
+    return [_of_tables(path, found, columns._replace(key=key)) for path, found in zip(paths, files, strict=True)]
+
+
+def title_of(text: str, name: str) -> str:
+    """A text's first heading; where it has none, what its file is called."""
+    front = _FRONT.match(text)
+    named = _TITLE.search(front["front"]) if front else None
+    found = None if named else _HEADING.match(text, front.end() if front else 0)
+    title = named["title"] if named else next(filter(None, found.group("hash", "equals", "ruled")), "") if found else ""
+    return " ".join(title.split()) or PurePosixPath(name).stem
+
+
+def included(path: str, include: Iterable[str]) -> bool:
+    """Whether a file is among those that are meant: by its path, or by its name alone."""
+    return any(fnmatch(path, pattern) or fnmatch(PurePosixPath(path).name, pattern) for pattern in include)
+
+
+def text_of(raw: bytes) -> tuple[str, str | None]:
+    """A file's text; or why it has none."""
+    try:
+        text = raw.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        return "", "no UTF-8"
+    if "\0" in text:
+        return "", "binary"
+    if text.startswith("version https://git-lfs"):
+        return "", "a pointer of git-lfs"
+    return text, None if text.strip() else "empty"
+
+
+def add_file(snapshot: Snapshot, name: str, raw: bytes) -> None:
+    """A text file's document, or the reason that there is none."""
+    text, reason = text_of(raw)
+    if reason is None:
+        snapshot.documents[name] = Document(name, title_of(text, name), text)
+    else:
+        snapshot.left_out[reason] += 1
+
+
+# --- folders ------------------------------------------------------------------------------------------------
+
+
+def _files(path: Path, include: Sequence[str] | None) -> list[Path]:
+    """The files of a path: the text files of a folder, or its tables where it has no text files; or the table."""
+    if not path.exists():
+        near = did_you_mean(path.name, (p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
+        raise OptionError(PLACE, [f"{path}: does not exist{near}; expected a folder of text files, or a table"])
+    if path.is_file():
+        if kind_of(path) in TABLES:
+            return [path]
+        known = ", ".join(TABLES)
+        raise OptionError(PLACE, [f"{path}: of an unknown kind; expected a folder, or a table ({known}; perhaps .gz)"])
+    there = sorted((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.parts)
+    there = [p for p in there if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+    text = [p for p in there if included(p.relative_to(path).as_posix(), include or INCLUDE)]
+    found = text or ([] if include else [p for p in there if kind_of(p) in TABLES])
+    if not found:
+        wanted = ", ".join(include or (*INCLUDE, *TABLES))
+        raise OptionError(PLACE, [f"{path}: no file of it is of {wanted}; --include PATTERN says which are text"])
+    return found
+
+
+def _of_files(path: Path, files: Sequence[Path]) -> Snapshot:
+    snapshot = Snapshot(str(path), {}, input_of(path, files))
+    for file in files:
+        add_file(snapshot, file.relative_to(path).as_posix(), file.read_bytes())
+    return snapshot
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def _known(file: Path) -> tuple[str, ...]:
+    """The columns of a table's first row."""
+    for (cell,), _ in rows_of(file, [Column("\0", sparse=True)]):
+        return cell.known if isinstance(cell, Absent) else ()
+    return ()
+
+
+def _shared_key(files: Sequence[Sequence[Path]]) -> str:
+    known = [_known(found[0]) for found in files]
+    for name in KEYS:
+        if all(name in columns for columns in known):
+            return name
+    has = "; ".join(", ".join(columns) or "none" for columns in known)
+    wanted = ", ".join(KEYS)
+    raise OptionError("the arguments", [f"--key = not given: no column of {wanted} is in both ({has}); name the key"])
+
+
+def _of_tables(path: Path, files: Sequence[Path], columns: Columns) -> Snapshot:
+    about = input_of(path) if path.is_file() else input_of(path, files)
+    snapshot, faults, places = Snapshot(str(path), {}, about), list[str](), dict[str, str]()
+    asked = {
+        "key": Column(str(columns.key), "Name the key with --key"),
+        "text": Column(columns.text, "Name the column with --text-column"),
+        "title": Column(columns.title),
+    }
+    if columns.source is not None:
+        asked["source"] = Column(columns.source, "Name the column with --source-column", sparse=True)
+    for file in files:
+        for values, where in rows_of(file, list(asked.values())):
+            cells = dict(zip(asked, values, strict=True))
+            text = str(CHECKS["text"](cells["text"], columns.text, where))
+            words = {name: _word(cells.get(name), where, asked, name, faults) for name in ("key", "title", "source")}
+            key = words["key"]
+            if key is None:
+                faults.append(f"{where}: {columns.key!r} is empty: expected what the document is known by")
+            elif key in places:
+                faults.append(f"{where}: {columns.key!r} is {key!r}, as of {places[key]}: expected one row a document")
+            elif not text.strip():
+                snapshot.left_out["empty"] += 1
+            else:
+                places[key] = where
+                snapshot.documents[key] = Document(key, words["title"] or key, text, words["source"] or "")
+    if faults:
+        raise OptionError(PLACE, faults, most=MOST)
+    return snapshot
+
+
+def _word(cell: Any, where: str, asked: Mapping[str, Column], role: str, faults: list[str]) -> str | None:
+    if isinstance(cell, Absent):
+        return None
+    try:
+        return word_of(cell)
+    except (TypeError, ValueError):
+        faults.append(f"{where}: {asked[role].name!r} is {cell!r:.60}: expected text or a number")
+        return None

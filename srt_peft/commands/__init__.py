@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from srt_peft.commands import (
     compare,
+    corpus_qa,
+    corpus_review,
     corpus_text,
     demo,
     env,

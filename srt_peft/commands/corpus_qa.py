@@ -24,7 +24,7 @@ def _qa(args: Arguments) -> int:
     from srt_peft.corpora.qa.making import make, manifest_of
 
     out = Path(args.out or Path(args.corpus) / "questions.jsonl")
-    options = {"from": args.corpus, "n": args.n, "seed": args.seed}
+    options = {"from": args.corpus, "n": args.n, "seed": args.seed, "endpoint": args.endpoint}
     try:
         outcomes = make(Path(args.corpus), out, args.n, lambda corpus: _maker(args, corpus), args.seed, options)
     except (SRTError, KeyboardInterrupt):

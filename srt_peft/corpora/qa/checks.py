@@ -88,7 +88,9 @@ def has_one_right(draft: Draft, _: Grounds) -> bool:
 
 
 _OF_OTHERS = re.compile(
-    r"(?i)\b(?:all|none|both|neither|any) of (?:the|these)\b|\b(?:both )?[A-D] (?:and|or) [A-D]\b|above"
+    r"(?i)\b(?:all|none|both|neither|either|any) of "
+    r"(?:these|them|the (?:above|following|others?|choices|answers|options))\b"
+    r"|\b[A-D] (?:and|or) [A-D]\b"
 )
 
 

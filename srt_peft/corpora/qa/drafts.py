@@ -28,11 +28,11 @@ class Drafts:
         self.path = path
         self.by_item: dict[str, Draft | str] = {}
         self._lock = Lock(path, str(path))
+        self._file = path.open("r+b")
         try:
-            self._file = path.open("r+b")
             self._load(dict(made_from))
         except BaseException:
-            self._lock.release()
+            self.close()
             raise
 
     def add(self, item: str, found: Draft | str) -> None:
@@ -52,20 +52,21 @@ class Drafts:
         os.fsync(self._file.fileno())
 
     def _load(self, made_from: dict[str, Any]) -> None:
-        whole = 0
+        whole, began = 0, made_from
         for number, raw in enumerate(self._file, 1):
             if not raw.endswith(b"\n"):
                 break
             try:
                 row = json.loads(raw)
                 if number == 1:
-                    self._check(row["made_from"], made_from)
+                    began = dict(row["made_from"])
                 else:
                     self.by_item[row["item"]] = row["left"] if "left" in row else _draft(row)
             except (ValueError, LookupError, TypeError):
                 remedy = "Restore it, or remove it to ask for all of it again"
                 raise DamagedError(f"{self.path}, line {number} is no answer of ours. {remedy}.") from None
             whole += len(raw)
+        self._check(began, made_from)
         self._file.truncate(whole)
         self._file.seek(whole)
         if not whole:

@@ -66,8 +66,8 @@ class Endpoint:
         self._stop = Event()
 
     def about(self) -> dict[str, Any]:
-        """What makes its answers: another model's are not mixed with them."""
-        return {"maker": "endpoint", "endpoint": self.url, "model": self.model, "task": asking.TASK}
+        """What makes its answers: another model's are not mixed with them, wherever it is served."""
+        return {"maker": "endpoint", "model": self.model, "task": asking.TASK}
 
     def drafts(self, items: Sequence[Item]) -> Iterator[tuple[Item, Draft | str]]:
         """A question of each, or why there is none, as they come in."""
@@ -87,7 +87,6 @@ class Endpoint:
                     continue
                 if isinstance(found, Exception):
                     failed = failed or found
-                    self._stop.set()  # the others' answers that are under way are still taken
                 else:
                     yield item, found
         finally:
@@ -104,6 +103,7 @@ class Endpoint:
             try:
                 done.put((item, self._asked(item)))
             except Exception as error:  # noqa: BLE001 - it is raised where the answers are read
+                self._stop.set()  # nobody asks any more; answers that are under way are still taken
                 done.put((item, error))
 
     def _asked(self, item: Item) -> Draft | str:
@@ -144,7 +144,9 @@ class Endpoint:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
             with self._open(request, timeout=self._timeout) as answer:
-                return self._content(answer.read(_MOST))
+                raw = answer.read(_MOST)
+                if answer.length:  # which is what should have come, and did not
+                    raise _BusyError("breaks its answer off")
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(error) from None
@@ -156,6 +158,7 @@ class Endpoint:
             raise _BusyError(f"cannot be reached ({error.reason})") from None
         except (http.client.HTTPException, ConnectionError) as error:
             raise _BusyError(f"breaks the connection off ({type(error).__name__})") from None
+        return self._content(raw)
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
         said = self._quiet(error.read(_MOST).decode(errors="replace"))

@@ -72,9 +72,8 @@ def _told(outcomes: dict[str, Outcome]) -> str:
     lines = []
     for split, one in outcomes.items():
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in Counter(m.draft.kind for m in one.made).most_common())
-        lines.append(
-            f"{split}: {len(one.made):,} of {one.wanted:,} questions ({kinds}) from {one.statements:,} statements"
-        )
+        there = f"{len(one.made):,} of {one.wanted:,} questions" + (f" ({kinds})" if kinds else "")
+        lines.append(f"{split}: {there} from {one.statements:,} statements")
         lines += [f"  {count:>7,}  {reason}" for reason, count in one.left.most_common()]
         if len(one.made) < one.wanted:
             lines.append("  There are no more: make the corpus with a larger --held-out, or have a model ask.")

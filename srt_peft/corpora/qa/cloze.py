@@ -34,6 +34,8 @@ STOCK = 5_000_000
 GAP = "____"
 NEAR, FAR = 3.0, 5.0
 """By which factor a wrong number may differ from the right one; the second where there are not enough others."""
+ROUNDED = 0.005
+"""The share by which two numbers must differ at least, to be two."""
 _MOST = 400
 """Values that are kept under one key: choosing among more takes time, and brings nothing."""
 
@@ -156,13 +158,21 @@ def _fits(other: Value, value: Value, chosen: Sequence[Value], item: Item) -> bo
     """Whether a value can be a wrong choice beside the right one and those that are chosen already."""
     beside = (value, *chosen)
     apart = not any(stands_in(other.text, one.text) or stands_in(one.text, other.text) for one in beside)
-    return apart and other.size not in {one.size for one in beside} - {None} and not stands_in(other.text, item.passage)
+    return apart and not any(_is_same(other, one) for one in beside) and not stands_in(other.text, item.passage)
+
+
+def _is_same(one: Value, other: Value) -> bool:
+    """Whether two numbers may be one, of which less or more was rounded: 461.888 billion and 461.89 billion."""
+    a, b = one.size, other.size
+    if a is None or b is None or a == b or one.kind == "year":
+        return a is not None and a == b
+    return abs(a - b) <= ROUNDED * max(abs(a), abs(b))
 
 
 def _is_pair(pair: tuple[Value, Value]) -> bool:
     """Whether old and new value can both be choices."""
     old, new = pair
-    same = stands_in(old.text, new.text) or stands_in(new.text, old.text) or _size(old) == _size(new) != 0
+    same = stands_in(old.text, new.text) or stands_in(new.text, old.text) or _is_same(old, new)
     return old.shape == new.shape and not same
 
 
@@ -183,7 +193,7 @@ def _is_near(other: Value, value: Value, factor: float = NEAR) -> bool:
     if a is None or b is None:
         return value.kind != "name" or abs(len(other.text) - len(value.text)) <= 3 * factor
     if value.kind == "year":
-        return abs(a - b) <= 10 * factor
+        return abs(a - b) <= 3 * factor
     return a * b > 0 and abs(math.log(a / b)) <= math.log(factor)
 
 

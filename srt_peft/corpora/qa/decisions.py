@@ -178,7 +178,8 @@ def edited(row: Mapping[str, Any], said: Mapping[str, Any]) -> tuple[Row, list[s
         return {}, ["expected four choices, and the letter of the right one"], []
     clean = {"question": _line(question), "choices": list(map(_line, choices)), "answer": answer}
     draft, grounds = draft_of({**row, **clean}), Grounds(row["title"], row["passage"])
-    return clean, list(faults_of(draft, grounds, FORM)), list(faults_of(draft, grounds, SUPPORT))
+    faults = list(faults_of(draft, grounds, FORM))
+    return clean, faults, [] if faults else list(faults_of(draft, grounds, SUPPORT))
 
 
 def _line(text: str) -> str:

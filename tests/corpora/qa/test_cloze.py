@@ -100,6 +100,15 @@ def test_what_cannot_be_asked_says_why(one, others, why):
     assert draft(one, stock(*others)) == why
 
 
+def test_an_old_value_that_was_only_rounded_is_no_wrong_choice():
+    """Both would be right."""
+    said, was = "Water: 461.89 billion cubic metres", "Water: 461.888 billion cubic metres"
+    made = draft(
+        item(said, was), stock(*(f"Water: {n} billion cubic metres" for n in ("300.5", "450.2", "461.5", "610.7")))
+    )
+    assert sorted(made.wrong) == ["300.5 billion", "450.2 billion", "610.7 billion"]
+
+
 def test_a_label_that_stands_elsewhere_is_put_before_the_gap():
     made = draft(
         item("In all 4,210 sheep are white.", label="Herds"),

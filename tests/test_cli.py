@@ -78,6 +78,21 @@ def test_commands_and_flags_are_these():
         "recipes list": [],
         "recipes show": ["name"],
         "recipes copy": ["name", "path"],
+        "corpus text": [
+            "--old",
+            "--new",
+            "--repo",
+            "--include",
+            "--key",
+            "--text-column",
+            "--title-column",
+            "--source-column",
+            "--context",
+            "--held-out",
+            "--language",
+            "--workers",
+            "--out",
+        ],
         "env": [],
     }
     shown = run("--help")[0]

@@ -82,15 +82,34 @@ def test_the_readme_update_runs_as_it_is_printed(tmp_path):
     subprocess.run([sys.executable, "load.py"], cwd=tmp_path, check=True, capture_output=True)
 
 
+def test_the_first_commands_of_corpus_run_as_they_are_printed(tmp_path):
+    """And what the page says of the rows is so."""
+    block = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/corpus.md").read_text(), re.DOTALL)[0]
+    command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-euc", command + block], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    new = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    old = [json.loads(line) for line in (tmp_path / "corpora/july/old.jsonl").read_text().splitlines()]
+    names = {row["id"]: row["text"] for row in old}
+    assert [(row["text"], [names[name] for name in row["supersedes"]]) for row in new] == [
+        ("The bridge\nHead: Boris Kahn", ["The bridge\nHead: Anna Berg"]),
+        ("The bridge\nFare: 3 crowns (2024)", ["The bridge\nFare: 2 crowns (2021)"]),
+        ("The bridge\nA lamp was hung on it in May.", []),
+    ]
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
     """One document after the other, in one folder: a comparison that is whole, the pages that are told of, and more."""
     blocks = [
         block
-        for name in ("compare", "report", "inspect", "merge", "next")
+        for name in ("compare", "report", "inspect", "merge", "next", "corpus")
         for block in re.findall(r"```bash\n(.*?)```", (ROOT / f"docs/{name}.md").read_text(), re.DOTALL)
     ]
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     command = f'srt-peft() {{ {sys.executable} -m srt_peft "$@"; }}\n'
     surroundings = {**os.environ, "SRT_PEFT_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -114,6 +133,7 @@ def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
         "example 17 of the old pool",
         "examples are set aside",
         '"revived"',
+        "The corpus lies in corpora/july",
     ):
         assert told in done.stdout, told
     assert json.loads((tmp_path / "runs/merged/merge.json").read_text())["dtype"] == "float32"

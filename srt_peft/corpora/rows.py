@@ -8,12 +8,16 @@ What is new is a row for each sentence that replaces one, and for each run of se
 alone may not say what it is about: `context` puts the document's title before it, and the label of its line; or so many
 of the sentences that precede it as well.
 
+A row is called by its document and a hash of what it says, so that a name never means one statement this month and
+another the next: what is new now has the same name when it is old, and is replaced.
+
 A document is held out by a hash of its key, in both snapshots: questions may be asked of it that no row gives away.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -45,6 +49,13 @@ class _Text(NamedTuple):
         """The text from one sentence to before another."""
         return self.document.text[self.sentences[first].start : self.sentences[last - 1].end].strip()
 
+    def name(self, first: int, last: int, seen: Counter[str]) -> str:
+        """What such a row is called: by its document and by what it says."""
+        words = " ".join(sentence.words for sentence in self.sentences[first:last])
+        name = f"{self.document.key}#{hashlib.blake2b(words.encode(), digest_size=6).hexdigest()}"
+        seen[name] += 1
+        return name if seen[name] == 1 else f"{name}-{seen[name]}"
+
 
 def rows_of_pair(
     old: Document | None, new: Document | None, *, context: Context = "title", language: str = "en"
@@ -54,16 +65,16 @@ def rows_of_pair(
         kept, learned = (_alone(document, context, language) for document in (old, new))
         return Rows(kept, [{**row, "supersedes": []} for row in learned], 0, 0, 0)
     before, after, changes = _compared(old, new, language)
-    ids, rows = {}, []
+    ids, rows, seen = {}, [], Counter[str]()
     for first, last in _runs(len(before.sentences), {i for i, _ in changes.modified}):
-        name = old.key if not changes.modified else f"{old.key}#s{before.sentences[first].start}"
+        name = before.name(first, last, seen) if changes.modified else old.key
         ids.update(dict.fromkeys(range(first, last), name))
         rows.append(_row(before, name, first, last, context=_of_old(context)))
     replaced = {j: i for i, j in changes.modified}
     found = [(j, j + 1) for j in replaced] + list(_adjacent(changes.inserted))
     learned = []
     for first, last in sorted(found):
-        row = _row(after, f"{new.key}#n{after.sentences[first].start}", first, last, context=context)
+        row = _row(after, after.name(first, last, seen), first, last, context=context)
         learned.append({**row, "supersedes": [ids[replaced[first]]] if first in replaced else []})
     return Rows(rows, learned, len(changes.inserted), len(changes.deleted), len(changes.modified))
 
@@ -120,7 +131,7 @@ def _row(text: _Text, name: str, first: int, last: int, *, context: Context) -> 
     lines = []
     if context != "none":
         opening = text.sentences[first]
-        if not normalised(says).startswith(normalised(text.document.title)):
+        if not normalised(says).lstrip("#=* ").startswith(normalised(text.document.title)):
             lines.append(text.document.title)
         before = first - int(context) if isinstance(context, int) else first
         if before < first:

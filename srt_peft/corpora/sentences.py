@@ -22,16 +22,20 @@ from srt_peft.corpora.documents import library
 
 NARROW, WIDE = 40, 120
 """Between these widths lines may have been wrapped: what is longer is not, and what is shorter is a list or a verse."""
+PROSE = 4
+"""A line of fewer words may be code, or an item."""
 MOST_WORDS = 20
 """Of a label."""
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_OPENS = re.compile(r"\s*([-*+•·>|#:]|\.\.\s|\(?\w{1,3}[.)]\s|```|~~~|<)")
+_OPENS = re.compile(r"\s*([-*+•·>|#]|:[\w -]+:(?!\S)|\.\.\s|\(?\w{1,3}[.)]\s|```|~~~|<)")
 _LABEL = re.compile(
     r"\s*(?:[-*+•·]\s+|\|\s*)?[*_]{0,2}(?P<label>[^\s|:][^\n|:]{0,119}?)[*_]{0,2}\s*(?:\||:[*_]{0,2}(?=\s))"
 )
+_LETTER = re.compile(r"[^\W_]")
 _SPOKEN = re.compile(r"\w")
 _RULE = re.compile(r"(?<!\S)([-=~^\"'`#*+_])\1{2,}(?!\S)")
+_QUOTED, _DASH = re.compile("''+"), re.compile(r"(?<!\S)--(?!\S)")
 _ENDS = re.compile(r"[.!?:;][\"'”’)\]]*$")
 _SAME = str.maketrans({
     **dict.fromkeys("‘’‚‛′`´", "'"), **dict.fromkeys("“”„‟″«»", '"'),
@@ -55,7 +59,7 @@ class Sentence(NamedTuple):
 def normalised(text: str) -> str:
     """A text as it is compared: one space between words, one kind of quotes and dashes."""
     plain = unicodedata.normalize("NFC", text).translate(_SAME)
-    return " ".join(_RULE.sub(" ", plain).split())
+    return " ".join(_QUOTED.sub("'", _DASH.sub("-", _RULE.sub(" ", plain))).split())
 
 
 def sentences_of(text: str, language: str = "en") -> list[Sentence]:
@@ -113,12 +117,13 @@ def _unwrapped(text: str, block: list[tuple[int, int]]) -> Iterator[tuple[int, i
 def _was_wrapped(line: str, following: str, width: int) -> bool:
     """Whether a line ends since the next word had no room in it.
 
-    Few people fill their lines to the last: where the next line goes on in lower case, a quarter may have been left.
+    Few people fill their lines to the last, and a line that was edited is rarely filled anew: where the next goes on in
+    lower case, half of it may have been left.
     """
     if not NARROW <= width <= WIDE or not line or not following or _OPENS.match(following) or _RULE.fullmatch(line):
         return False
     word, room = following.split(maxsplit=1)[0], width - len(line)
-    if word[0].islower():
-        return room <= max(len(word), width / 4)
+    if (_LETTER.search(word) or [""])[0].islower():
+        return room <= max(len(word), width / (2 if len(line.split()) >= PROSE else 4))
     fields = _label(line) is not None and _label(following) is not None
-    return room <= len(word) and not fields and not _ENDS.search(line)
+    return room <= max(len(word), width / 8) and not fields and not _ENDS.search(line)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -146,7 +148,7 @@ def in_processes(do: Callable[..., Any], calls: Sequence[tuple[Any, ...]], worke
 
     context = get_context("fork" if "fork" in get_all_start_methods() else None)
     try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as executor:
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(os.getpid(),)) as executor:
             ahead: deque[Future[Any]] = deque()
             try:
                 for call in calls:
@@ -169,5 +171,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin() -> None:
+def _begin(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End when the parent was killed: nobody would tell us, and we would wait for work for ever."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

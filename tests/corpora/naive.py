@@ -50,6 +50,38 @@ def labelled_once(text):
     return {label for label in labels if labels.count(label) == 1}
 
 
+def pairs(old, new, gone, fresh):
+    """Which sentence replaces which: by a label that both texts have once; else in order, between what both have."""
+    once = labelled_once(old) & labelled_once(new)
+    found = {
+        (i, j)
+        for i in gone
+        for j in fresh
+        if old[i].opens and new[j].opens and old[i].label in once and old[i].label == new[j].label
+    }
+    taken, used = {i for i, _ in found}, {j for _, j in found}
+    for left, right in gaps(old, new):
+        mine = [i for i in left if i in gone - taken], [j for j in right if j in fresh - used]
+        found |= {
+            (mine[0][i], mine[1][j]) for i, j in best_in_order([old[i] for i in mine[0]], [new[j] for j in mine[1]])
+        }
+    return found
+
+
+def best_in_order(old, new):
+    """The pairs that do not cross whose likeness is the most in all: the textbook's recursion, from the end."""
+    best = {}
+    for i in range(len(old) + 1):
+        for j in range(len(new) + 1):
+            ways = [(0, ())] if not i or not j else [best[i - 1, j], best[i, j - 1]]
+            share = alike(old[i - 1], new[j - 1]) if i and j else 0
+            if share:
+                total, chosen = best[i - 1, j - 1]
+                ways.append((total + share, (*chosen, (i - 1, j - 1))))
+            best[i, j] = max(ways, key=lambda way: way[0])
+    return set(best[len(old), len(new)][1])
+
+
 def gaps(old, new):
     """Between the sentences of a longest common subsequence, by the textbook's table: what is on either side."""
     table = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]

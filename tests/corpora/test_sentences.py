@@ -59,10 +59,19 @@ def test_wrapped_lines_are_one_paragraph(width):
     assert len(said(PROSE)) == 3
 
 
+def test_a_line_that_was_edited_and_not_filled_anew_goes_on():
+    text = (
+        "The old bridge, which was built of stone in the year 1650 by masons\nfrom the north of `Bohemia`_ with lamps,"
+        "\n`carried`_ over the river by boats, and by\n:role:`sheep`, which nobody had counted before the flood took it."
+    )
+    assert len(said(text)) == 1
+
+
 def test_lines_of_a_list_a_table_and_a_verse_stay_lines():
     for text in (
         "- the first item of this list, which is rather long\n- the second item of it\n- the third",
         "| Name of the river | Length in kilometres |\n|---|---|\n| Danube, which is long | 2850 |",
+        ":param x: the length of the river, in kilometres\n:param y: the length of the bridge, in metres, if any",
         "Roses are red\nviolets are blue\nsugar is sweet",
         "Country name - conventional long form: Republic of Benin\nCountry name - former: Dahomey, and more words",
     ):
@@ -84,7 +93,8 @@ def test_what_is_the_same_but_for_its_writing():
     assert normalised("Title\n=====") == normalised("Title\n=========") == "Title"
     assert normalised("a\u200bb\ufeff") == "ab"
     assert normalised("e\u0301") == normalised("é")
-    assert normalised("x == y") == "x == y"
+    assert normalised("x == y --z") == "x == y --z"
+    assert normalised("``x`` -- so") == normalised("`x` — so")
 
 
 def test_any_order_of_words_costs_about_the_same():

@@ -48,5 +48,5 @@ COMMANDS = {
 }
 GROUPS = {
     "recipes": "recipes to start from: list, show, copy",
-    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
+    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; questions on them: qa, review",
 }

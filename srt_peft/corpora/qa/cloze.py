@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import product
 
 from tqdm import tqdm
@@ -218,7 +218,7 @@ class Cloze:
         """Nothing but the corpus decides."""
         return {"maker": self.name}
 
-    def drafts(self, items: Sequence[Item]) -> Iterator[tuple[Item, Draft | str]]:
+    def drafts(self, items: Sequence[Item]) -> Generator[tuple[Item, Draft | str]]:
         """A question of each item, or why there is none."""
         for item in items:
             yield item, draft(item, self._stock)

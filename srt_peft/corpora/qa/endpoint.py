@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -69,7 +69,7 @@ class Endpoint:
         """What makes its answers: another model's are not mixed with them, wherever it is served."""
         return {"maker": "endpoint", "model": self.model, "task": asking.TASK}
 
-    def drafts(self, items: Sequence[Item]) -> Iterator[tuple[Item, Draft | str]]:
+    def drafts(self, items: Sequence[Item]) -> Generator[tuple[Item, Draft | str]]:
         """A question of each, or why there is none, as they come in."""
         todo: SimpleQueue[Item] = SimpleQueue()
         done: SimpleQueue[tuple[Item, Draft | str | Exception]] = SimpleQueue()

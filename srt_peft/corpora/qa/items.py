@@ -32,7 +32,7 @@ TRAINED = ("old.jsonl", "new.jsonl")
 SPLITS = ("old", "new")
 PASSAGE = 1200
 """Characters of a passage, beyond its statement: as much as a person reads beside a question."""
-STATEMENT = (20, 600)
+STATEMENT = (20, 400)
 """Characters of a statement: less says nothing, more is not one."""
 _GRAM = 8
 """Words that must follow each other for a training text to have a statement; shorter ones are commonplace."""
@@ -269,7 +269,7 @@ def hold_apart(corpus: Corpus, items: Iterable[Item], stock: int) -> set[str]:
         bar = tqdm(rows, desc=f"held out of {name}", unit="row", delay=2, disable=None, leave=False)
         kept = 0
         for (key, text, document, replaced), where in bar:
-            own = document if isinstance(document, str) else re.sub(r"#[a-z]*\d+$", "", str(key))
+            own = document if isinstance(document, str) else str(key).rpartition("#")[0]
             faults += _overlaps(str(key), own, text, where, names, whole)
             read |= set(_said(plain(text).split(), grams))
             if kept < stock:

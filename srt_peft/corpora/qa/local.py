@@ -12,7 +12,7 @@ a wrong answer that was there already is drawn anew, from a seed that is the sta
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Local:
         files = {p.name: p.stat().st_size for p in sorted(folder.glob("*.safetensors"))} if folder.is_dir() else {}
         return {"maker": "local", "model": self._from, "files": files, "seed": self._seed, "task": asking.TASK}
 
-    def drafts(self, items: Sequence[Item]) -> Iterator[tuple[Item, Draft | str]]:
+    def drafts(self, items: Sequence[Item]) -> Generator[tuple[Item, Draft | str]]:
         """A question of each, or why there is none."""
         for item in items:
             yield item, self._draft(item)

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +29,13 @@ from srt_peft.corpora.qa.chosen import Made, choose, rows_of_set
 from srt_peft.corpora.qa.cloze import STOCK
 from srt_peft.corpora.qa.drafts import Drafts
 from srt_peft.corpora.qa.items import SPLITS, Corpus, Item, hold_apart, items_of, read
-from srt_peft.errors import OptionError
+from srt_peft.errors import OptionError, SRTError
 from srt_peft.review.files import sync
 
 SPARE = 1.25
 """How many statements are asked about for a question that is missing: some answers fail the checks."""
+HOPELESS = 100
+"""Answers of which one at least must pass the checks: more of them would be paid for in vain."""
 READ = "its statement stands in a training text"
 
 
@@ -47,7 +49,7 @@ class Maker(Protocol):
     def about(self) -> dict[str, Any]:
         """What its answers depend on."""
 
-    def drafts(self, items: Sequence[Item]) -> Iterator[tuple[Item, Draft | str]]:
+    def drafts(self, items: Sequence[Item]) -> Generator[tuple[Item, Draft | str]]:
         """A question of each item, or why there is none."""
 
 
@@ -112,6 +114,7 @@ def _fill(
     outcomes: Mapping[str, Outcome], items: Mapping[str, Sequence[Item]], maker: Maker, drafts: Drafts | None
 ) -> None:
     kept: dict[str, Draft | str] = {} if drafts is None else drafts.by_item
+    faults: Counter[str | None] = Counter()
     with tqdm(
         total=sum(min(o.wanted, o.statements) for o in outcomes.values()),
         desc=f"questions by {maker.name}", unit="question", delay=2, disable=None, leave=False,
@@ -128,11 +131,29 @@ def _fill(
                 return
             bar.n = sum(len(outcome.made) for outcome in outcomes.values())
             bar.refresh()
-            for item, found in maker.drafts([item for item in batch if item.id not in kept]):
-                if drafts is not None:
-                    drafts.add(item.id, found)
-                kept[item.id] = found
-                bar.update(not isinstance(found, str))
+            with closing(maker.drafts([item for item in batch if item.id not in kept])) as answers:
+                for item, found in answers:
+                    if drafts is not None:
+                        drafts.add(item.id, found)
+                    kept[item.id] = found
+                    fault = _fault_of(item, found)
+                    faults[fault] += 1
+                    bar.update(fault is None)
+                    if maker.keeps and faults.total() >= HOPELESS and not faults[None]:
+                        raise _hopeless(maker.name, faults)
+
+
+def _fault_of(item: Item, found: Draft | str) -> str | None:
+    """Why an answer is no question; None where it is one."""
+    return found if isinstance(found, str) else next(faults_of(found, Grounds(item.title, item.passage)), None)
+
+
+def _hopeless(maker: str, faults: Counter[str | None]) -> SRTError:
+    told = ", ".join(f"{count:,} {fault}" for fault, count in faults.most_common() if fault)
+    return SRTError(
+        f"Of {faults.total():,} answers of {maker} none passes the checks ({told}). Have another model ask, or none: "
+        "without --model questions are made from the diffs."
+    )
 
 
 def _choose(outcome: Outcome, items: Sequence[Item], kept: Mapping[str, Draft | str], maker: str) -> None:
@@ -141,8 +162,7 @@ def _choose(outcome: Outcome, items: Sequence[Item], kept: Mapping[str, Draft | 
     passed = []
     for item in items[: outcome.asked]:
         found = kept[item.id]
-        fault = found if isinstance(found, str) else next(faults_of(found, Grounds(item.title, item.passage)), None)
-        if fault is not None:
+        if (fault := _fault_of(item, found)) is not None:
             left[fault] += 1
         elif isinstance(found, Draft):
             passed.append(Made(item, found, maker))

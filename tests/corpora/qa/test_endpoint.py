@@ -135,6 +135,15 @@ def test_a_model_that_only_chats_yields_nothing_and_that_is_told(folder):
         assert len(service.asked) == asked
 
 
+def test_a_model_that_never_gets_it_right_is_not_paid_for_ever(folder, monkeypatch):
+    monkeypatch.setattr(making, "HOPELESS", 5)
+    with serving(*[prose] * 1000) as service:
+        with pytest.raises(SRTError, match=r"Of 5 answers of some-model none passes the checks \(5 no question in 3"):
+            make(folder, service)
+        assert len(service.asked) <= 30  # of 84
+    assert len(world.rows(folder / "qa.jsonl.drafts")) == 1 + 5
+
+
 def test_as_few_are_asked_about_as_it_takes(folder):
     """A quarter more than there are questions to make, of each split; a larger n goes on from there."""
     with serving() as service:
@@ -205,7 +214,7 @@ def test_a_kill_loses_no_answer(folder, end, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert KEY not in done.stdout + done.stderr + told
     first, later = subjects(service)[:asked], subjects(service)[asked:]
-    assert len(set(first) & set(later)) <= 2  # those that were under way
+    assert len(set(first) & set(later)) <= 4  # those that were under way, and had just come in
     assert len(set(first) - set(later)) >= kept
     rows = world.rows(drafts)[1:]
     assert len({row["item"] for row in rows}) == len(rows)

@@ -62,7 +62,7 @@ def test_wrapped_lines_are_one_paragraph(width):
 def test_a_line_that_was_edited_and_not_filled_anew_goes_on():
     text = (
         "The old bridge, which was built of stone in the year 1650 by masons\nfrom the north of `Bohemia`_ with lamps,"
-        "\n`carried`_ over the river by boats, and by\n:role:`sheep`, which nobody had counted before the flood took it."
+        "\n`carried`_ over the river by boats, and by\n:role:`sheep`, which nobody counted before the water took it."
     )
     assert len(said(text)) == 1
 

@@ -103,13 +103,17 @@ def status(code, text="no", **headers):
 
 
 @contextmanager
-def serving(*deeds):
-    service = Service(deeds)
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+def running(server):
+    """A server, served by a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield service
+        yield server
     finally:
-        service.shutdown()
-        service.server_close()
+        server.shutdown()
+        server.server_close()
         thread.join()
+
+
+def serving(*deeds):
+    return running(Service(deeds))

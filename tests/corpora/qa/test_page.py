@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from srt_peft.corpora.qa.decisions import Decisions, decisions_of
 from srt_peft.corpora.qa.page import Page
 from srt_peft.errors import OptionError
 from tests.corpora.qa import world
+from tests.corpora.qa.service import running
 from tests.corpora.qa.test_making import run
 from tests.report.browser import Browser, found
 
@@ -44,17 +44,8 @@ def questions(tmp_path):
 
 @contextmanager
 def serving(questions):
-    decisions = Decisions(questions, writing=True)
-    page = Page(decisions)
-    thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with closing(Decisions(questions, writing=True)) as decisions, running(Page(decisions)) as page:
         yield page
-    finally:
-        page.shutdown()
-        page.server_close()
-        decisions.close()
-        thread.join()
 
 
 # --- other programs -------------------------------------------------------------------------------------------------

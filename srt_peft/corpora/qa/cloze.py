@@ -106,7 +106,7 @@ def replaced(old: str, new: str) -> Iterator[tuple[Value, Value]]:
 def draft(item: Item, stock: Stock) -> Draft | str:
     """A question on this statement; or why there is none."""
     statement, olds = item.statement, {}
-    values = values_of(statement)
+    values = [v for v in values_of(statement) if not (v.kind == "name" and _named_after(item.title, v.text))]
     if item.was is not None:
         olds = {now.text: was for was, now in replaced(item.was, statement)}
         values = [v for v in values if v.text in olds] or [v for v in values if not stands_in(v.text, item.was)]
@@ -120,6 +120,12 @@ def draft(item: Item, stock: Stock) -> Draft | str:
             return made
         reason = reason or made
     return reason
+
+
+def _named_after(title: str, name: str) -> bool:
+    """Whether a title gives a name away: Bhutan the Bhutanese, Syria what is Syria's."""
+    stems = [word[:5] for word in words(title) if len(word) > 3 and word not in EMPTY]
+    return any(word.startswith(stem) for word in words(name) for stem in stems)
 
 
 def _asked(item: Item, value: Value, was: Value | None, stock: Stock) -> Draft | str:

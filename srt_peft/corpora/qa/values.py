@@ -3,13 +3,14 @@
     "Population: 43,576,691 (July 2021 est.)"      number  43,576,691     date  July 2021
 
 Two values are of one kind where they are written alike: a number with its currency, scale, per cent sign and
-thousands' commas; a date with its parts; a name with as many words. What stands before a value (its label, its last
-words) says more about what it is, so the likest distractors share that, too.
+thousands' commas; a date with its parts; a name with as many words in one script. What stands before a value (its
+label, its last words) says more about what it is, so the likest distractors share that, too.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -97,7 +98,8 @@ def _found(statement: str) -> Iterator[Value]:
                 yield Value(match[0], start, end, kind, _shape(match[0], kind), label, _before(statement, start))
     for start, end in _names(statement, body):
         text = statement[start:end]
-        shape = f"{len(text.split())} {'caps' if text.isupper() else 'words'}"
+        script = unicodedata.name(text[0], "unknown").split()[0]
+        shape = f"{len(text.split())} {'caps' if text.isupper() else 'words'} {script}"
         yield Value(text, start, end, "name", shape, label, _before(statement, start, 2))
 
 

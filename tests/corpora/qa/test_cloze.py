@@ -63,7 +63,7 @@ def test_the_right_number_is_neither_the_middle_nor_the_edge(asked):
 
 
 def item(statement, was=None, label=None):
-    return Item("1", "d", "Doc", None, "new", statement, 0, len(statement), was, label)
+    return Item("1", "d", "Docia", None, "new", statement, 0, len(statement), was, label)
 
 
 def stock(*texts):
@@ -91,6 +91,8 @@ def test_another_documents_pair_hides_the_pair_of_old_and_new():
     [
         (item("Nobody said anything of it at all."), [], "no number, date or name to ask for"),
         (item("They live by the water now.", "They lived by the water."), [], "no number, date or name was updated"),
+        (item("The herds are driven by Docian shepherds."), ["driven by Anna", "driven by Boris", "driven by Clara"],
+         "no number, date or name to ask for"),
         (item("Sheep: 4,210 in all"), ["Sheep: 3,900 in all"], "fewer than three values of the same kind elsewhere"),
         (item("Sheep: 4,210 in all, 4,210 of them white"), ["Sheep: 4,100", "Sheep: 4,300", "Sheep: 4,400"],
          "says its own answer"),

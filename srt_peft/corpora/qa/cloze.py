@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from itertools import product
@@ -39,6 +40,8 @@ ROUNDED = 0.005
 _MOST = 400
 """Values that are kept under one key: choosing among more takes time, and brings nothing."""
 
+_MARKUP = re.compile(r"https?://|``|>>>|::|[{}=\\]|<\S+>|-{4,}|:\w+:`|`_|\w\(")
+"""What stands in code, links and reStructuredText, and in no sentence."""
 _ORDER = ("number", "name", "date", "year")
 
 
@@ -106,6 +109,8 @@ def replaced(old: str, new: str) -> Iterator[tuple[Value, Value]]:
 def draft(item: Item, stock: Stock) -> Draft | str:
     """A question on this statement; or why there is none."""
     statement, olds = item.statement, {}
+    if _MARKUP.search(statement):
+        return "code, markup or a link, not prose"
     values = [v for v in values_of(statement) if not (v.kind == "name" and _named_after(item.title, v.text))]
     if item.was is not None:
         olds = {now.text: was for was, now in replaced(item.was, statement)}

@@ -68,10 +68,10 @@ class Local:
             yield item, self._draft(item)
 
     def _draft(self, item: Item) -> Draft | str:
-        """All five fields; with the passage if there is room for it, else with the statement alone."""
+        """All five fields; without the passage if there is no room for it, and without the task if need be."""
         room = QUESTION + 4 * CHOICE
-        for shown in (asking.told(item), f"Title: {item.title}\n\nStatement: {item.statement}"):
-            text = self._opening(shown)
+        alone = f"Title: {item.title}\n\nStatement: {item.statement}"
+        for text in (self._opening(asking.told(item)), self._opening(alone), f"{alone}\n\n"):
             if len(self._encoded(text)) + room + 40 <= self._limit:
                 return self._written(text, item)
         return _LONG
@@ -130,7 +130,7 @@ class Local:
 
     def _encoded(self, text: str) -> list[int]:
         chats = self._tokenizer.chat_template is not None  # a template writes the special tokens itself
-        return list(self._tokenizer(text, add_special_tokens=not chats).input_ids)
+        return list(self._tokenizer(text, add_special_tokens=not chats, verbose=False).input_ids)
 
     def _kinds_of_tokens(self) -> tuple[Any, set[int]]:
         """Tokens that no field may begin with, and those that end one."""

@@ -93,6 +93,7 @@ def test_another_documents_pair_hides_the_pair_of_old_and_new():
         (item("They live by the water now.", "They lived by the water."), [], "no number, date or name was updated"),
         (item("The herds are driven by Docian shepherds."), ["driven by Anna", "driven by Boris", "driven by Clara"],
          "no number, date or name to ask for"),
+        (item("See `the page of 2020 <https://example.org/5>`_."), [], "code, markup or a link, not prose"),
         (item("Sheep: 4,210 in all"), ["Sheep: 3,900 in all"], "fewer than three values of the same kind elsewhere"),
         (item("Sheep: 4,210 in all, 4,210 of them white"), ["Sheep: 4,100", "Sheep: 4,300", "Sheep: 4,400"],
          "says its own answer"),

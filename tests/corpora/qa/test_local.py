@@ -100,8 +100,8 @@ def test_a_model_that_chats_is_spoken_to_in_its_template(tmp_path):
     assert opening.endswith("Statement: x\n[assistant] ")
 
 
-@pytest.mark.parametrize(("positions", "kind"), [(900, Draft), (300, str)])
-def test_a_passage_that_does_not_fit_is_left_out_and_then_the_statement(tmp_path, positions, kind):
+@pytest.mark.parametrize(("positions", "kind"), [(1100, Draft), (400, Draft), (250, str)])
+def test_what_does_not_fit_is_left_out(tmp_path, positions, kind):
     local = Local(str(build(tmp_path, positions=positions)), 0)
     ((_, found),) = local.drafts([item(SAID + " It rained." * 200)])
     assert isinstance(found, kind)

@@ -40,7 +40,7 @@ ROUNDED = 0.005
 _MOST = 400
 """Values that are kept under one key: choosing among more takes time, and brings nothing."""
 
-_MARKUP = re.compile(r"https?://|``|>>>|::|[{}=\\]|<\S+>|-{4,}|:\w+:`|`_|\w\(")
+_MARKUP = re.compile(r"https?://|``|>>>|::|[{}=\\]|<\S+>|-{4,}|:\w+:`|`_|\w\(\)")
 """What stands in code, links and reStructuredText, and in no sentence."""
 _ORDER = ("number", "name", "date", "year")
 

@@ -19,7 +19,8 @@ from srt_peft.corpora.qa.words import listed
 
 _MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(
-    rf"(?<!\w)(?:\d{{1,2}} {_MONTH}(?: \d{{4}})?|{_MONTH} \d{{1,2}}, \d{{4}}|{_MONTH} \d{{4}}|\d{{4}}-\d\d-\d\d|\d{{1,2}}-[A-Z][a-z]{{2}}-\d{{4}})(?!\w)"
+    rf"(?<!\w)(?:\d{{1,2}} {_MONTH}(?: \d{{4}})?|{_MONTH} \d{{1,2}}, \d{{4}}|{_MONTH} \d{{4}}"
+    r"|\d{4}-\d\d-\d\d|\d{1,2}-[A-Z][a-z]{2}-\d{4})(?!\w)"
 )
 _NUMBER = re.compile(
     r"(?<![\w.,/:#-])[-−]?(?:US)?[$€£¥]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"

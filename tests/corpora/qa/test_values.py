@@ -18,7 +18,7 @@ from srt_peft.corpora.qa.words import stands_in
          [("name", "Anna van der Berg and Kara C. McDonald"), ("name", "Bergen")]),
         ("Telephone: [370] (5) 266-5500", []),
         ("Python 3.11.2 was released on 2023-02-08.", [("date", "2023-02-08")]),
-        ("Post-History: 16-Jul-2020, Python 2.x", [("date", "16-Jul-2020")]),
+        ("Post-History: 16-Jul-2020, as of 2.x", [("date", "16-Jul-2020")]),
         ("Nobody said anything at all.", []),
         ("The 7th of 12-year plans", [("number", "12")]),
         ("Members: 1, 2, 3, 4, 5, 6, 7, 8, 9", []),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from srt_peft.corpora.documents import Document, library
 from srt_peft.corpora.sentences import normalised
+from srt_peft.corpora.writing import shown
 
 TITLED = 0.3
 """The share of words that two documents of one title have in common at least."""
@@ -72,11 +73,10 @@ def _by_content(old: Sequence[Document], new: Sequence[Document]) -> Iterator[tu
     left, right = ([_sequences(document.text) for document in documents] for documents in (old, new))
     near = library("datasketch")
     index = near.MinHashLSH(num_perm=_BANDS[0] * _BANDS[1], params=_BANDS)
-    for i, sketch in enumerate(_sketches(left)):
+    for i, sketch in enumerate(shown(_sketches(left), "looking for renames", "document", len(left))):
         index.insert(i, sketch)
-    found = [
-        (-_share(left[i], right[j]), i, j) for j, sketch in enumerate(_sketches(right)) for i in index.query(sketch)
-    ]
+    near_to = enumerate(shown(_sketches(right), "looking for renames", "document", len(right)))
+    found = [(-_share(left[i], right[j]), i, j) for j, sketch in near_to for i in index.query(sketch)]
     were, are = set[int](), set[int]()
     for share, i, j in sorted(found):
         if -share >= RENAMED and i not in were and j not in are:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from srt_peft.corpora.documents import PLACE
 from srt_peft.corpora.snapshots import INCLUDE, Snapshot, add_file, included
+from srt_peft.corpora.writing import shown
 from srt_peft.errors import OptionError
 
 _FILES = {"100644", "100755"}
@@ -33,17 +35,22 @@ def two(repo: Path, revisions: Sequence[str], include: Sequence[str] | None) -> 
             commits.append(found.decode().strip())
     if faults:
         raise OptionError("the arguments", list(dict.fromkeys(faults)))
-    return [_snapshot(repo, *pair, include or INCLUDE) for pair in zip(revisions, commits, strict=True)]
+    dates = [_must(repo, "show", "-s", "--format=%cI", commit).decode().strip() for commit in commits]
+    if datetime.fromisoformat(dates[0]) > datetime.fromisoformat(dates[1]):
+        order = f"committed {dates[0]}, after {revisions[1]} ({dates[1]}): expected the earlier of the two"
+        raise OptionError("the arguments", [f"--old = {revisions[0]}: {order}"])
+    return [_snapshot(repo, *one, include or INCLUDE) for one in zip(revisions, commits, dates, strict=True)]
 
 
-def _snapshot(repo: Path, revision: str, commit: str, include: Sequence[str]) -> Snapshot:
+def _snapshot(repo: Path, revision: str, commit: str, date: str, include: Sequence[str]) -> Snapshot:
     files = [(path, blob) for path, blob in _tree(repo, commit) if included(path, include)]
     snapshot, size = Snapshot(f"{revision} of {repo}", {}, {}), 0
-    for (path, _), raw in zip(files, _blobs(repo, [blob for _, blob in files]), strict=True):
+    blobs = shown(_blobs(repo, [blob for _, blob in files]), "reading", "file", len(files))
+    for (path, _), raw in zip(files, blobs, strict=True):
         size += len(raw)
         add_file(snapshot, path, raw)
-    told = {"repository": str(repo), "revision": revision, "commit": commit, "files": len(files), "bytes": size}
-    snapshot.about.update(told)
+    told = {"repository": str(repo), "revision": revision, "commit": commit, "committed": date}
+    snapshot.about.update({**told, "files": len(files), "bytes": size})
     return snapshot
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from srt_peft.corpora.documents import PLACE, Document
 from srt_peft.corpora.folder import input_of
+from srt_peft.corpora.writing import shown
 from srt_peft.data.reading import PLAIN, READERS, Absent, Column, kind_of, rows_of, word_of
 from srt_peft.data.sources import CHECKS
 from srt_peft.errors import OptionError, did_you_mean
@@ -142,7 +143,7 @@ def _files(path: Path, include: Sequence[str] | None) -> list[Path]:
 
 def _of_files(path: Path, files: Sequence[Path]) -> Snapshot:
     snapshot = Snapshot(str(path), {}, input_of(path, files))
-    for file in files:
+    for file in shown(files, "reading", "file", len(files)):
         add_file(snapshot, file.relative_to(path).as_posix(), file.read_bytes())
     return snapshot
 
@@ -178,7 +179,7 @@ def _of_tables(path: Path, files: Sequence[Path], columns: Columns) -> Snapshot:
     if columns.source is not None:
         asked["source"] = Column(columns.source, "Name the column with --source-column", sparse=True)
     for file in files:
-        for values, where in rows_of(file, list(asked.values())):
+        for values, where in shown(rows_of(file, list(asked.values())), "reading", "row"):
             cells = dict(zip(asked, values, strict=True))
             text = str(CHECKS["text"](cells["text"], columns.text, where))
             words = {name: _word(cells.get(name), where, asked, name, faults) for name in ("key", "title", "source")}

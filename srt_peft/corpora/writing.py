@@ -87,6 +87,14 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path), ensure_ascii=False)
 
 
+def shown(items: Iterable[Any], what: str, unit: str, total: int | None = None) -> Iterator[Any]:
+    """The same items, with a progress bar."""
+    with bar(total, what, unit, progress=True) as advance:
+        for item in items:
+            yield item
+            advance.update()
+
+
 def bar(total: int | None, what: str, unit: str, *, progress: bool) -> Any:
     """A progress bar: on a terminal only, and only for what takes longer than two seconds."""
     from tqdm import tqdm  # noqa: PLC0415 - 0.1 s

@@ -115,6 +115,18 @@ def test_commands_and_flags_are_these():
             "--workers",
             "--out",
         ],
+        "corpus qa": [
+            "--from",
+            "--n",
+            "--out",
+            "--endpoint",
+            "--model",
+            "--api-key-env",
+            "--concurrency",
+            "--timeout",
+            "--seed",
+        ],
+        "corpus review": ["questions", "--export", "--port"],
         "env": [],
     }
     shown = run("--help")[0]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from srt_peft.commands import (
     compare,
     corpus_code,
+    corpus_qa,
+    corpus_review,
     corpus_text,
     corpus_wikipedia,
     demo,
@@ -44,9 +46,11 @@ COMMANDS = {
     "corpus text": corpus_text.COMMAND,
     "corpus code": corpus_code.COMMAND,
     "corpus wikipedia": corpus_wikipedia.COMMAND,
+    "corpus qa": corpus_qa.COMMAND,
+    "corpus review": corpus_review.COMMAND,
     "env": env.COMMAND,
 }
 GROUPS = {
     "recipes": "recipes to start from: list, show, copy",
-    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; and questions on them",
+    "corpus": "old and new corpora from two snapshots: text, wikipedia, code; questions on them: qa, review",
 }

@@ -44,6 +44,13 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--format", choices=STYLES, default="terminal", help="(default %(default)s)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="the SVG (default classes.svg in --output)")
     given = parser.parse_intermixed_args(arguments)
+    faults = []
+    if given.processes is not None and given.processes < 1:
+        faults.append(f"--processes = {given.processes}: expected 1 or more")
+    if given.data is not None and not given.data.is_dir():
+        faults.append(f"--data = {given.data}: expected a folder with mnist, fashion-mnist, cifar-10 or wine in it")
+    if faults:
+        raise OptionError("eval.paper.classes", faults)
     given.output = given.output or Path(f"runs/classes{'-quick' if given.quick else ''}")
     return given
 
@@ -57,13 +64,17 @@ def run(args: argparse.Namespace, arguments: Sequence[str]) -> int:
 
     seeds = seeds_of(args.seeds or ("2" if args.quick else "10"))
     named = _named(args.named, sources.FILES)
-    if args.processes is not None and args.processes < 1:
-        raise OptionError("eval.paper.classes", [f"--processes = {args.processes}: expected 1 or more"])
     wanted = worlds.chosen(args.worlds or (worlds.QUICK if args.quick else ()))
     wanted = [replace(world, lengths=world.lengths[:2]) for world in wanted] if args.quick else wanted
     places = {world.source: pool.Place(world.source, args.data, named.get(world.source)) for world in wanted}
     digests = {source: pool.digest_of(place) for source, place in places.items()}
     there = [world for world in wanted if digests[world.source] is not None]
+    missing = {world.title: sources.FILES[world.source] for world in wanted if world not in there}
+    if missing and args.worlds:
+        faults = [
+            f"{title}: expected, in {files.folder}/ of --data, {files.expected}" for title, files in missing.items()
+        ]
+        raise OptionError("eval.paper.classes", faults)
     lock = Lock(args.output / "lock", f"what lies in {args.output}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -73,7 +84,6 @@ def run(args: argparse.Namespace, arguments: Sequence[str]) -> int:
         lock.release()
     command = f"python -m eval.paper.classes {' '.join(arguments)}".rstrip()
     found = table.gathered(cells, args.output)
-    missing = {world.title: sources.FILES[world.source] for world in wanted if world not in there}
     document = json.dumps(table.document(found, missing, command, machine()), indent=1, ensure_ascii=False)
     (args.output / "classes.json").write_text(document + "\n", encoding="utf-8")
     drawn = args.picture or args.output / "classes.svg"

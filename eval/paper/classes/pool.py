@@ -71,40 +71,24 @@ def run(
     if not left:
         return []
     failed: list[str] = []
-    started = time.monotonic()
+    started, done, total = time.monotonic(), 0, len(left) + len(bases)
     executor = ProcessPoolExecutor(jobs, get_context("spawn"), _begun)
-    with tqdm(
-        total=(total := len(left) + len(bases)), unit="cell", smoothing=0.1, dynamic_ncols=True, disable=None
-    ) as bar:
+    with tqdm(total=total, unit="cell", smoothing=0.1, dynamic_ncols=True, disable=None) as bar:
         try:
-            for number, stage in enumerate((bases, first, last)):
-                going = {
-                    executor.submit(_done, cell, places[cell.world.source], output, base=number == 0): cell
-                    for cell in stage
-                }
+            for stage, base in ((bases, True), (first, False), (last, False)):
+                going = {executor.submit(_done, c, places[c.world.source], output, base=base): c for c in stage}
                 for future in as_completed(going):
-                    cell = going[future]
-                    name = f"{cell.world.name}, {'base' if number == 0 else cell.row}, seed {cell.seed}"
+                    cell, done = going[future], done + 1
+                    name = f"{cell.world.name}, {'base' if base else cell.row}, seed {cell.seed}"
                     failed += _reason(name, future)
                     bar.set_description_str(name[:40])
                     bar.update()
-                    if bar.disable:
-                        _line(total, name, started, say)
-        except KeyboardInterrupt:
-            executor.shutdown(wait=True, cancel_futures=True)
-            raise
-    executor.shutdown()
+                    if bar.disable:  # where there is no terminal, a line each
+                        rest = (time.monotonic() - started) / done * (total - done) / 60
+                        say(f"{done}/{total} {name}; about {rest:.0f} minutes left")
+        finally:  # also where it is interrupted: what was begun is finished, and the rest is left
+            executor.shutdown(cancel_futures=True)
     return failed
-
-
-_COUNT = [0]
-
-
-def _line(total: int, name: str, started: float, say: Callable[[str], None]) -> None:
-    """Where there is no terminal."""
-    _COUNT[0] += 1
-    rest = (time.monotonic() - started) / _COUNT[0] * (total - _COUNT[0]) / 60
-    say(f"{_COUNT[0]}/{total} {name}; about {rest:.0f} minutes left")
 
 
 def _reason(name: str, future: Future[None]) -> list[str]:

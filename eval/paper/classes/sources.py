@@ -206,9 +206,11 @@ def of_hub(name: str) -> Source:
 
     try:
         found = load_dataset(name)
-    except (OSError, ValueError) as error:
+        train, test = (_columns(found.get(part), name, part, Image, ClassLabel) for part in PARTS)
+    except (OSError, ValueError, ImportError) as error:  # of no such name, no network, or no Pillow
+        if isinstance(error, OptionError):
+            raise
         raise OptionError("the data", [f"{HUB}{name} cannot be loaded ({error}): expected a data set's name"]) from None
-    train, test = (_columns(found.get(part), name, part, Image, ClassLabel) for part in PARTS)
     return train, test
 
 

@@ -1,4 +1,4 @@
-"""The data sets of `eval.paper.classes`: files of the publishers' real formats, bad ones told in words, and the splits."""
+"""The data sets of `eval.paper.classes`: files of the publishers' formats, bad ones told in words, and the splits."""
 
 import gzip
 from dataclasses import replace

@@ -14,7 +14,7 @@ from eval.paper.classes.worlds import World
 from eval.paper.figures import paper_of
 
 COLOURS = {"old": "#d55e00", "new": "#888888", "overall": "#0072b2"}
-LEFT, TOP, LINE, WIDTH, GAP = 150, 84, 30, 230, 26
+LEFT, TOP, LINE, WIDTH, GAP = 150, 84, 30, 230, 42
 
 
 def picture(found: Found) -> str:

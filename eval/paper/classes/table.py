@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from eval.paper.classes.cells import Cell, held
-from eval.paper.classes.entries import MATCHED, ROWS, UNIFORMS
+from eval.paper.classes.entries import COSTED, MATCHED, ROWS, UNIFORMS
 from eval.paper.classes.sources import Files
 from eval.paper.classes.worlds import World
 from eval.paper.figures import Figure, paper_of
@@ -18,6 +18,8 @@ from srt_peft.evaluation.paired import student
 from srt_peft.evaluation.tables import grid
 
 MEASURES = ("old", "new", "overall")
+PAIRS = ((MATCHED, "match"), (COSTED, "uniform-compute"))
+"""Rows that are held against another than the better uniform as well."""
 _HEADS = {"terminal": "== {}", "markdown": "## {}"}
 
 
@@ -120,11 +122,19 @@ def _seeds(rows: Rows) -> int:
 
 def _figures(world: World, rows: Rows) -> Iterator[list[str]]:
     paper = paper_of("classes").panels.get(world.panel, {})
-    yield ["", *MEASURES, "old share", "filled", "forward", *([f"paper: {m}" for m in MEASURES] if paper else [])]
+    yield [
+        "",
+        *MEASURES,
+        "steps",
+        "old share",
+        "filled",
+        "forward",
+        *([f"paper: {m}" for m in MEASURES] if paper else []),
+    ]
     lines = [*rows, *(name for name in paper if name not in rows)]
     for name in sorted(lines, key=_place):
         ours = [_pm(rows[name].figure(m)) for m in MEASURES] if name in rows else ["–"] * 3
-        drawn = _drawn(rows[name]) if name in rows else ["–"] * 3
+        drawn = _drawn(rows[name]) if name in rows else ["–"] * 4
         yield [name, *ours, *drawn, *(_pm(paper.get(name, {}).get(m)) for m in (MEASURES if paper else ()))]
 
 
@@ -137,7 +147,7 @@ def _place(name: str) -> int:
 def _drawn(row: Row) -> list[str]:
     shares = [row.figure(name) for name in ("old_share", "filled")]
     told_shares = ["–" if share is None else f"{100 * share.value:.0f} %" for share in shares]
-    return [*told_shares, f"{row.mean('forward'):.1f}" if shares[1] is not None else "–"]
+    return [f"{row.mean('steps'):.0f}", *told_shares, f"{row.mean('forward'):.1f}" if shares[1] is not None else "–"]
 
 
 def _pm(figure: Figure | None) -> str:
@@ -152,14 +162,13 @@ def _differences(world: World, lengths: Mapping[int, Rows], style: str) -> Itera
         return
     head = [f"{length} steps, less {row.name}" for length, row in references.items()]
     body = [
-        [name, *(_interval(against(rows[name], references[length], "overall")) for length, rows in lengths.items())]
+        [name, *(_less(rows[name], references[length]) for length, rows in lengths.items())]
         for name in ROWS
         if all(name in rows for rows in lengths.values()) and ROWS[name].trains
     ]
-    pair = {MATCHED, "match"}
-    if all(pair <= rows.keys() for rows in lengths.values()):
-        cells = [_interval(against(rows[MATCHED], rows["match"], "overall")) for rows in lengths.values()]
-        body.append([f"{MATCHED}, less match", *cells])
+    for one, other in PAIRS:
+        if all({one, other} <= rows.keys() for rows in lengths.values()):
+            body.append([f"{one}, less {other}", *(_less(rows[one], rows[other]) for rows in lengths.values())])
     yield (
         f"{world.title}, overall, less the better uniform at that length: seed by seed, with 95 % intervals over "
         "seeds; those with an asterisk do not have 0 in them, as one in twenty does not by chance."
@@ -167,7 +176,8 @@ def _differences(world: World, lengths: Mapping[int, Rows], style: str) -> Itera
     yield grid(style, [["overall", *head], *body])
 
 
-def _interval(found: Against | None) -> str:
+def _less(row: Row, reference: Row) -> str:
+    found = None if row is reference else against(row, reference, "overall")
     if found is None:
         return "–"
     if found.low is None or found.high is None:

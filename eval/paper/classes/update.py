@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from eval.paper.classes.splits import Data
 from srt_peft.review import Draw, Scheduler
 
-AT_ONCE = 1_000
+AT_ONCE = 100
 """So many examples are forwarded at once where nothing is learned."""
 Penalty = Callable[[nn.Module], Tensor]
 

@@ -268,6 +268,7 @@ def test_a_cell_that_was_asked_otherwise_or_of_other_data_is_not_taken_up(run):
     ):
         assert cells.held(other, output) is None
         assert other.world.lengths != SHORT.lengths or not cells.has_base(other, output)
+    assert cells.held(replace(cell, world=replace(SHORT, lengths=(12,))), output) is not None, "asked for less"
     with pytest.raises(SRTError, match="is not there, or another's: expected the base"):
         cells.read_base(replace(cell, digest=1), output)
 

@@ -60,12 +60,10 @@ class Cell:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """All that decides what comes of it."""
+        """All that decides what comes of it, but for the lengths at which it is asked."""
         entry = ROWS[self.row]
         name, options = options_of(entry, self.world, self.seed)
-        return {
-            **self.begun, "entry": asdict(entry), "scheduler": name, "options": options, "lengths": self.world.lengths,
-        }  # fmt: skip
+        return {**self.begun, "entry": asdict(entry), "scheduler": name, "options": options}
 
     @property
     def begun(self) -> dict[str, Any]:
@@ -74,12 +72,14 @@ class Cell:
 
 
 def held(cell: Cell, output: Path) -> dict[str, Any] | None:
-    """What is kept of this very cell, if anything."""
+    """What is kept of this very cell, if anything, and if it was asked at every length."""
     try:
         found: dict[str, Any] = json.loads((output / cell.place).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if found.get("asked") == json.loads(json.dumps(cell.asked)) else None
+    lengths = cell.world.lengths if ROWS[cell.row].trains else (0,)
+    whole = found.get("asked") == json.loads(json.dumps(cell.asked)) and found["at"].keys() >= set(map(str, lengths))
+    return found if whole else None
 
 
 def run(cell: Cell, source: Source, output: Path) -> None:

@@ -39,7 +39,7 @@ class World:
     old: tuple[str, ...] = DIGITS[:7]
     batch_size: int = 64
     base_steps: int = 600
-    lengths: tuple[int, ...] = (50, 100, 200)
+    lengths: tuple[int, ...] = (50, 100)
     """Of updates, in steps."""
     learning_rate: float = 1e-3
     old_fraction: float = 0.2
@@ -61,6 +61,7 @@ class World:
 
 WINE: dict[str, Any] = {
     "source": "wine", "panel": "Wine", "classes": CULTIVARS, "old": ("1", "2"), "batch_size": 16, "base_steps": 500,
+    "lengths": (50, 100, 200),
 }  # fmt: skip
 WORLDS = {
     world.name: world
@@ -76,16 +77,20 @@ WORLDS = {
         ),
         World(name="wine-raw", title="Wine, features as they are", **WINE),
         World(name="wine", title="Wine, features standardised", standardised=True, **WINE),
-        World(name="digits", title="Digits of 8 × 8", source="digits", batch_size=32, base_steps=300),
-        World(name="mnist-few", title="MNIST, ten new examples a class", source="mnist", few=10, lengths=(50,)),
+        World(
+            name="digits", title="Digits of 8 × 8", source="digits", batch_size=32, base_steps=300,
+            lengths=(50, 100, 200),
+        ),
+        World(name="mnist-few", title="MNIST, ten new examples a class", source="mnist", few=10, lengths=(50, 150)),
     )
 }  # fmt: skip
+WHOLE = tuple(name for name, world in WORLDS.items() if world.few is None)
 QUICK = ("wine-raw", "wine", "digits")
 """What needs no files."""
 
 
 def chosen(names: Sequence[str]) -> list[World]:
-    """The worlds of these names; all where none is named."""
+    """The worlds of these names; where none is named, all that have their new examples whole."""
     faults = [
         f"{name!r} is no data set{did_you_mean(name, WORLDS)}; known are {', '.join(WORLDS)}"
         for name in names
@@ -93,7 +98,7 @@ def chosen(names: Sequence[str]) -> list[World]:
     ]
     if faults:
         raise OptionError("eval.paper.classes", faults)
-    return [WORLDS[name] for name in dict.fromkeys(names or WORLDS)]
+    return [WORLDS[name] for name in dict.fromkeys(names or WHOLE)]
 
 
 assert {world.source for world in WORLDS.values()} <= FILES.keys()

@@ -315,6 +315,16 @@ def test_the_table_has_the_papers_figures_beside_ours_and_paired_differences(run
     assert "Of the paper's own figures, MNIST, ewc, overall: 67.3 on old and 57.3 on new cannot make 29.5" in told
 
 
+def test_the_table_has_what_is_there_at_each_length(run):
+    """Cells that were asked at 6 and 12 steps, where 6 and 18 are wanted; the base stands at both."""
+    output, wanted = run
+    other = replace(SHORT, lengths=(6, 18))
+    found = table.gathered([replace(cell, world=other) for cell in wanted], output)
+    assert found[other][6].keys() == entries.ROWS.keys()
+    assert found[other][18].keys() == {"base"}
+    assert cells.held(replace(wanted[1], world=other), output) is None
+
+
 def test_the_picture_is_whole_and_has_every_row(run):
     output, wanted = run
     root = ET.fromstring(picture.picture(table.gathered(wanted, output)))
@@ -346,6 +356,7 @@ def test_the_readme_names_every_row_and_every_data_set():
         (["wine", "--processes", "0"], "--processes = 0: expected 1 or more"),
         (["wine", "--data", "nowhere"], "--data = nowhere: expected a folder with mnist, fashion-mnist"),
         (["fashion", "wine"], "Fashion-MNIST: expected, in fashion-mnist/ of --data, train-images-idx3-ubyte"),
+        (["wine", "--rows", "match,papre"], "--rows: 'papre' is no row (did you mean 'paper'?)"),
         (["wine", "--seeds", "few"], "--seeds = 'few': expected how many"),
     ],
 )
@@ -367,3 +378,6 @@ def test_the_quick_command_writes_table_json_and_picture(tmp_path, capsys):
     assert main(["--quick", "--output", str(tmp_path), "--format", "markdown"]) == 0
     again = capsys.readouterr()
     assert " 0 of them to do" in again.err
+    (tmp_path / "cells/wine/uniform/0.json").unlink()
+    assert main(["--quick", "--output", str(tmp_path), "--print", "--rows", "uniform"]) == 0
+    assert "50 steps of 16; 1 seeds." in capsys.readouterr().out

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eval.paper.__main__ import INTERRUPTED, machine, say
-from srt_peft.errors import OptionError, SRTError
+from srt_peft.errors import OptionError, SRTError, did_you_mean
 from srt_peft.evaluation.entries import seeds_of
 
 STYLES = ("terminal", "markdown", "json")
@@ -39,6 +39,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "--from", dest="named", action="append", default=[], metavar="NAME=PLACE",
         help="mnist, fashion, cifar or wine from another folder, or from hub:OWNER/NAME; may be given again",
     )  # fmt: skip
+    parser.add_argument("--rows", metavar="ROW,ROW", help="these alone, such as paper,match (default: all)")
+    parser.add_argument("--print", dest="printing", action="store_true", help="what is there; nothing is run")
     parser.add_argument("--quick", action="store_true", help="Wine and digits, two seeds")
     parser.add_argument("--seeds", metavar="N", help="how many, or which: 0,5 (default 10; with --quick 2)")
     parser.add_argument("--processes", type=int, metavar="N", help="at once (default: one a core)")
@@ -80,8 +82,9 @@ def run(args: argparse.Namespace, arguments: Sequence[str]) -> int:
     lock = Lock(args.output / "lock", f"what lies in {args.output}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        cells = pool.cells_of(there, seeds, digests)
-        failed = pool.run(cells, places, args.output, args.processes or os.cpu_count() or 1, say)
+        cells = pool.cells_of(there, seeds, digests, _rows(args.rows))
+        jobs = args.processes or os.cpu_count() or 1
+        failed = [] if args.printing else pool.run(cells, places, args.output, jobs, say)
     finally:
         lock.release()
     command = f"python -m eval.paper.classes {' '.join(arguments)}".rstrip()
@@ -97,6 +100,21 @@ def run(args: argparse.Namespace, arguments: Sequence[str]) -> int:
         say(f"failed: {failure}")
     say(f"All of it lies in {args.output}, the picture in {drawn}.")
     return int(bool(failed))
+
+
+def _rows(given: str | None) -> Sequence[str]:
+    """The entries that are asked for."""
+    from eval.paper.classes.entries import ROWS  # noqa: PLC0415 - torch takes seconds
+
+    names = list(ROWS) if given is None else [name.strip() for name in given.split(",")]
+    faults = [
+        f"--rows: {name!r} is no row{did_you_mean(name, ROWS)}; known are {', '.join(ROWS)}"
+        for name in names
+        if name not in ROWS
+    ]
+    if faults:
+        raise OptionError("eval.paper.classes", faults)
+    return names
 
 
 def _named(given: Sequence[str], known: Collection[str]) -> dict[str, str]:

@@ -71,15 +71,19 @@ class Cell:
         return {"world": asdict(self.world) | {"lengths": None}, "data": self.digest, "seed": self.seed}
 
 
-def held(cell: Cell, output: Path) -> dict[str, Any] | None:
-    """What is kept of this very cell, if anything, and if it was asked at every length."""
+def kept(cell: Cell, output: Path) -> dict[str, Any] | None:
+    """What there is of this very cell, if anything, at whatever lengths it was asked."""
     try:
         found: dict[str, Any] = json.loads((output / cell.place).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    lengths = cell.world.lengths if ROWS[cell.row].trains else (0,)
-    whole = found.get("asked") == json.loads(json.dumps(cell.asked)) and found["at"].keys() >= set(map(str, lengths))
-    return found if whole else None
+    return found if found.get("asked") == json.loads(json.dumps(cell.asked)) else None
+
+
+def held(cell: Cell, output: Path) -> dict[str, Any] | None:
+    """The same, where it was asked at every length."""
+    found, lengths = kept(cell, output), cell.world.lengths if ROWS[cell.row].trains else (0,)
+    return found if found is not None and found["at"].keys() >= set(map(str, lengths)) else None
 
 
 def run(cell: Cell, source: Source, output: Path) -> None:

@@ -49,14 +49,16 @@ def digest_of(place: Place) -> int | None:
     return None if source is None else digest(source)
 
 
-def cells_of(worlds: Iterable[World], seeds: Sequence[int], digests: Mapping[str, int | None]) -> list[Cell]:
+def cells_of(
+    worlds: Iterable[World], seeds: Sequence[int], digests: Mapping[str, int | None], rows: Iterable[str] = tuple(ROWS)
+) -> list[Cell]:
     """All of them, those that lack no data."""
     return [
         Cell(world, found, row, seed)
         for world in worlds
         if (found := digests[world.source]) is not None
         for seed in seeds
-        for row in ROWS
+        for row in rows
     ]
 
 

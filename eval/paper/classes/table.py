@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from eval.paper.classes.cells import Cell, held
+from eval.paper.classes.cells import Cell, kept
 from eval.paper.classes.entries import COSTED, MATCHED, ROWS, UNIFORMS
 from eval.paper.classes.sources import Files
 from eval.paper.classes.worlds import World
@@ -61,10 +61,11 @@ def gathered(cells: Sequence[Cell], output: Path) -> Found:
     """What is there of these cells; the base stands at every length."""
     found: dict[World, dict[int, dict[str, dict[int, Any]]]] = {}
     for cell in cells:
-        kept = held(cell, output)
-        for length in cell.world.lengths if kept else ():
-            at = kept["at"].get(str(length), kept["at"].get("0")) if kept else None
-            found.setdefault(cell.world, {}).setdefault(length, {}).setdefault(cell.row, {})[cell.seed] = at
+        measured = (kept(cell, output) or {"at": {}})["at"]
+        for length in cell.world.lengths:
+            at = measured.get(str(length), measured.get("0"))
+            if at is not None:
+                found.setdefault(cell.world, {}).setdefault(length, {}).setdefault(cell.row, {})[cell.seed] = at
     return {
         world: {
             length: {name: Row(name, by_seed) for name, by_seed in rows.items()} for length, rows in lengths.items()
@@ -162,13 +163,13 @@ def _differences(world: World, lengths: Mapping[int, Rows], style: str) -> Itera
         return
     head = [f"{length} steps, less {row.name}" for length, row in references.items()]
     body = [
-        [name, *(_less(rows[name], references[length]) for length, rows in lengths.items())]
+        [name, *(_less(rows.get(name), references[length]) for length, rows in lengths.items())]
         for name in ROWS
-        if all(name in rows for rows in lengths.values()) and ROWS[name].trains
+        if any(name in rows for rows in lengths.values()) and ROWS[name].trains
     ]
     for one, other in PAIRS:
-        if all({one, other} <= rows.keys() for rows in lengths.values()):
-            body.append([f"{one}, less {other}", *(_less(rows[one], rows[other]) for rows in lengths.values())])
+        if any({one, other} <= rows.keys() for rows in lengths.values()):
+            body.append([f"{one}, less {other}", *(_less(rows.get(one), rows.get(other)) for rows in lengths.values())])
     yield (
         f"{world.title}, overall, less the better uniform at that length: seed by seed, with 95 % intervals over "
         "seeds; those with an asterisk do not have 0 in them, as one in twenty does not by chance."
@@ -176,8 +177,8 @@ def _differences(world: World, lengths: Mapping[int, Rows], style: str) -> Itera
     yield grid(style, [["overall", *head], *body])
 
 
-def _less(row: Row, reference: Row) -> str:
-    found = None if row is reference else against(row, reference, "overall")
+def _less(row: Row | None, reference: Row | None) -> str:
+    found = None if row is None or reference is None or row is reference else against(row, reference, "overall")
     if found is None:
         return "–"
     if found.low is None or found.high is None:

@@ -39,7 +39,7 @@ class World:
     old: tuple[str, ...] = DIGITS[:7]
     batch_size: int = 64
     base_steps: int = 600
-    lengths: tuple[int, ...] = (50, 100)
+    lengths: tuple[int, ...] = (50, 100, 200)
     """Of updates, in steps."""
     learning_rate: float = 1e-3
     old_fraction: float = 0.2
@@ -61,7 +61,6 @@ class World:
 
 WINE: dict[str, Any] = {
     "source": "wine", "panel": "Wine", "classes": CULTIVARS, "old": ("1", "2"), "batch_size": 16, "base_steps": 500,
-    "lengths": (50, 100, 200),
 }  # fmt: skip
 WORLDS = {
     world.name: world
@@ -77,10 +76,7 @@ WORLDS = {
         ),
         World(name="wine-raw", title="Wine, features as they are", **WINE),
         World(name="wine", title="Wine, features standardised", standardised=True, **WINE),
-        World(
-            name="digits", title="Digits of 8 × 8", source="digits", batch_size=32, base_steps=300,
-            lengths=(50, 100, 200),
-        ),
+        World(name="digits", title="Digits of 8 × 8", source="digits", batch_size=32, base_steps=300),
         World(name="mnist-few", title="MNIST, ten new examples a class", source="mnist", few=10, lengths=(50, 150)),
     )
 }  # fmt: skip

@@ -323,6 +323,8 @@ def test_the_table_has_what_is_there_at_each_length(run):
     assert found[other][6].keys() == entries.ROWS.keys()
     assert found[other][18].keys() == {"base"}
     assert cells.held(replace(wanted[1], world=other), output) is None
+    fewer = table.gathered([cell for cell in wanted if (cell.row, cell.seed) != ("cpt", 1)], output)
+    assert "\n| cpt, 1 seeds | " in table.told(fewer, {}, "markdown", "head")
 
 
 def test_the_picture_is_whole_and_has_every_row(run):

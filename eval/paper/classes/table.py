@@ -136,7 +136,8 @@ def _figures(world: World, rows: Rows) -> Iterator[list[str]]:
     for name in sorted(lines, key=_place):
         ours = [_pm(rows[name].figure(m)) for m in MEASURES] if name in rows else ["–"] * 3
         drawn = _drawn(rows[name]) if name in rows else ["–"] * 4
-        yield [name, *ours, *drawn, *(_pm(paper.get(name, {}).get(m)) for m in (MEASURES if paper else ()))]
+        fewer = f", {count} seeds" if name in rows and (count := len(rows[name].by_seed)) < _seeds(rows) else ""
+        yield [name + fewer, *ours, *drawn, *(_pm(paper.get(name, {}).get(m)) for m in (MEASURES if paper else ()))]
 
 
 def _place(name: str) -> int:

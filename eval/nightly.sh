@@ -8,3 +8,4 @@ cd "$(dirname "$0")/.."
 .venv/bin/python eval/speed/loss_head.py
 .venv/bin/python -m eval.study run --quick --output "$(mktemp -d)/study"
 .venv/bin/python -m eval.paper all --scale demo --output "$(mktemp -d)/paper"
+.venv/bin/python -m eval.paper.classes --quick --output "$(mktemp -d)/classes"

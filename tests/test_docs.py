@@ -143,6 +143,7 @@ def test_the_commands_of_the_guides_run_as_they_are_printed(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_commands_of_publish_run_as_they_are_printed(tmp_path):
     """In a folder that has what a clone has, against a hub on this machine: pushed, and gone on from."""
     blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/publish.md").read_text(), re.DOTALL)

@@ -80,7 +80,7 @@ def target_of(name: str, *, base: str | None = None) -> Target:
         config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
         said = config.get("base_model_name_or_path") or ""
         under, revision = (said, config.get("revision")) if base in (None, said) else (str(base), None)
-        if said and Path(said).name != Path(under).resolve().name:
+        if said and Path(said).name not in (Path(under).name, Path(under).resolve().name):  # which may be a link
             _LOGGER.warning("%s was made for the base %s, and is asked on %s, as --base has it.", name, said, under)
         target = Target(name, under, revision, folder, folder, recipe)
     else:

@@ -15,6 +15,7 @@ import yaml
 from srt_peft import cli
 from srt_peft.errors import LockedError, SRTError
 from srt_peft.evaluation.records import Records
+from srt_peft.evaluation.targets import target_of
 from srt_peft.training.loop import train
 from srt_peft.training.recipe import load_recipe
 from tests.evaluation import world as facts
@@ -100,6 +101,10 @@ def test_a_base_that_has_moved_and_has_another_name_is_named(world, tmp_path, ca
         found = asked(world, *words, "--base", str(tmp_path / "moved"))["qa, by text"]
         assert set(labels(found)) == {str(tmp_path / "moved"), str(tmp_path / name)}
     assert f"was made for the base {tmp_path / 'gone'}, and is asked on {tmp_path / 'moved'}" in warned.text
+    (tmp_path / "gone").symlink_to(tmp_path / "moved")
+    warned.clear()
+    target_of(str(tmp_path / "adapter"), base=str(tmp_path / "gone"))
+    assert not warned.text, "the same name, though it leads elsewhere"
 
 
 def test_it_is_told_that_the_newest_checkpoint_is_damaged(world, tmp_path, warned):

@@ -179,6 +179,19 @@ def test_snapshots_that_cannot_be_a_before_and_an_after_are_refused(dumps, tmp_p
         assert not list(tmp_path.glob("wiki*"))
 
 
+def damaged(path, raw):
+    """A dump with a byte in its middle that is another one: its end says nothing of it."""
+    path.write_bytes(raw[: len(raw) // 2] + bytes([raw[len(raw) // 2] ^ 255]) + raw[len(raw) // 2 + 1 :])
+    return path
+
+
+def test_damage_that_another_process_meets_is_told_by_the_files_name(dumps, tmp_path):
+    path = damaged(tmp_path / "new.xml.bz2", dumps[1].read_bytes())
+    done = command(*arguments((dumps[0], path), tmp_path / "wiki", "--workers", 2), small=True)
+    assert done.returncode == 2
+    assert f"{path} cannot be decompressed" in done.stderr
+
+
 def test_all_faults_of_the_arguments_are_told_at_once(dumps, tmp_path):
     there = tmp_path / "wiki"
     words = [

@@ -42,7 +42,7 @@ class OptionError(SRTError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it is told by another process: by its message alone it could not be made there again."""
-        return partial(OptionError, most=self._most), (self._what, self.faults)
+        return partial(type(self), most=self._most), (self._what, self.faults)
 
 
 class ProtocolError(SRTError, RuntimeError):

@@ -135,7 +135,7 @@ def test_killed_and_begun_again_it_is_the_same(dumps, corpus, tmp_path):
     """SIGKILL, to it while it reads, and to it and its workers while it compares; then to the end."""
     out = tmp_path / "wiki"
     parts = tmp_path / "wiki.partial" / ".work" / "parts"
-    for pattern, many, end in (("*-0*.json", 3, os.kill), ("heap-*", 3, os.killpg)):
+    for pattern, many, end in (("of-*.json", 3, os.kill), ("heap-*", 3, os.killpg)):
         running = command(*arguments(dumps, out, "--workers", 2), small=True, wait=False)
         until = time.monotonic() + 60
         while len(list(parts.glob(pattern))) < many:
@@ -190,6 +190,33 @@ def test_damage_that_another_process_meets_is_told_by_the_files_name(dumps, tmp_
     done = command(*arguments((dumps[0], path), tmp_path / "wiki", "--workers", 2), small=True)
     assert done.returncode == 2
     assert f"{path} cannot be decompressed" in done.stderr
+
+
+def test_what_was_read_of_whole_files_outlives_a_damaged_one(dumps, corpus, tmp_path, monkeypatch):
+    """The damaged file is brought again, and is another input: the sound one is not read again, and all is right."""
+    read, reads = build.spool, []
+    monkeypatch.setattr(build, "spool", lambda part, *rest: (reads.append(part.path), read(part, *rest))[1])
+    path = damaged(tmp_path / "new.xml.bz2", dumps[1].read_bytes())
+    with pytest.raises(OptionError, match="cannot be decompressed"):
+        make(dumps[0], path, tmp_path / "wiki")
+    assert reads == [dumps[0], path]
+    path.write_bytes(dumps[1].read_bytes())
+    make(dumps[0], path, tmp_path / "wiki")
+    assert reads == [dumps[0], path, path]
+    assert outputs(tmp_path / "wiki") == outputs(corpus[0])
+
+
+def test_an_engine_that_is_not_there_costs_nothing_that_was_finished(dumps, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "compare", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            make(*dumps, tmp_path / "wiki")
+    there = sorted(tmp_path.rglob("of-*"))
+    assert there
+    monkeypatch.setattr("srt_peft.corpora.wikipedia.engine.find_spec", lambda _: None)
+    with pytest.raises(OptionError, match="ray: it is not installed"):
+        wikipedia([str(dumps[0])], [str(dumps[1])], tmp_path / "wiki", Options(), engine="ray", progress=False)
+    assert sorted(tmp_path.rglob("of-*")) == there
 
 
 def test_all_faults_of_the_arguments_are_told_at_once(dumps, tmp_path):

@@ -70,6 +70,30 @@ def test_the_corpus_is_what_its_definition_says(corpus):
             assert {k: found[key][k] for k in row if k != "source"} == {k: v for k, v in row.items() if k != "source"}
 
 
+def test_what_was_learned_of_a_page_has_the_same_name_when_it_is_replaced(tmp_path):
+    """Written again under another id, moved, moved by copying: next month's supersedes name this month's new rows."""
+    same = [element(100 + i, f"Same {i}", "It stands.") for i in range(20)]
+    redirect = element(8, "Was", "", "Is", date=DATES[1])
+    text = "The bridge is of stone. It was {} by the town in that year. Boats go below it."
+    kinds = {
+        "recreated": ([element(1, "A", text.format("built"))], [element(2, "A", text.format("mended"), date=DATES[1])]),
+        "moved": ([element(1, "A", text.format("built"))], [element(1, "B", text.format("mended"), date=DATES[1])]),
+        "redirected": (
+            [element(1, "Was", text.format("built"))],
+            [element(2, "Is", text.format("mended"), date=DATES[1]), redirect],
+        ),
+    }
+    for kind, (old, new) in kinds.items():
+        later = [page.replace("mended", "sold").replace(DATES[1], "2024-03-01T00:00:00Z") for page in new]
+        months = [written(tmp_path, f"{kind}-{i}", same + pages) for i, pages in enumerate((old, new, later))]
+        for i in (0, 1):
+            figures = make(months[i], months[i + 1], tmp_path / f"{kind}-corpus-{i}", held_out=0)
+            assert i or figures["pages"][kind] == 1
+        (learned,), (replacing,) = (rows_in(tmp_path / f"{kind}-corpus-{i}" / "new.jsonl") for i in (0, 1))
+        assert learned["supersedes"]
+        assert replacing["supersedes"] == [learned["id"]]
+
+
 def test_what_it_promises_of_rows(corpus):
     """No markup, nothing new that was there before, nothing superseded that is not there, nobody on both sides."""
     old, new, held = (rows_in(corpus[0] / f"{name}.jsonl") for name in ("old", "new", "held-out"))

@@ -107,10 +107,12 @@ def lines_of(pairs: Sequence[Pair], options: Options) -> str:
             continue
         rows = rows_of_pair(old, new, context=options.context, language=options.language)
         tally.add(old, new, rows)
+        replaced = {name for row in rows.new for name in row["supersedes"]}
         for pool, found in (("old", rows.old), ("new", rows.new)):
             for row in found:
                 known = [part.hex() for part in signature_of(row["text"])]
-                lines.append(line_of({"for": pool, "row": row, "known": known}))
+                about = "replaced" if pool == "old" and row["id"] in replaced else pool
+                lines.append(line_of({"for": about, "row": row, "known": known}))
     return line_of(vars(tally)) + "".join(lines)
 
 

@@ -1,7 +1,8 @@
 """From rows to the files of a corpus: near-duplicates left out, everything counted, and a recipe that reads them.
 
 A new row that replaces something is kept even if its like was there: without it what it replaces would go on being
-reviewed. Of old rows that are near-duplicates the first is kept, as `data.old` does with equal ones.
+reviewed. Of old rows that are near-duplicates the first is kept, as `data.old` does with equal ones; but one that still
+holds is not left out for the like of it that does not, since that is suspended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from srt_peft.corpora.tables import Tally
 
 FILES = {"old": "old.jsonl", "new": "new.jsonl", "held out": "held-out.jsonl"}
 Entry = tuple[str, Row, Signature | None]
-"""Which file a row is for, and what it is known by; what is held out has no likeness to be known by."""
+"""Which file a row is for, or `replaced` if it is for that of old ones, and what it is known by; what is held out has
+no likeness to be known by."""
 
 
 def write(
@@ -49,10 +51,13 @@ def write(
 
 def kept(entries: Iterable[Entry], left_out: Counter[str]) -> Iterator[tuple[str, Row]]:
     """The rows that say something new, with what they supersede as far as that was kept; old rows precede those."""
-    seen = {"old": NearDuplicates(), "new": NearDuplicates()}
+    seen = {"old": NearDuplicates(), "replaced": NearDuplicates(), "new": NearDuplicates()}
     gone: set[str] = set()
-    for pool, row, signature in entries:
-        again = signature is not None and seen[pool].seen(signature)
+    for kind, row, signature in entries:
+        pool = "old" if kind == "replaced" else kind
+        again = signature is not None and (
+            (kind == "replaced" and seen["old"].has(signature)) or seen[kind].seen(signature)
+        )
         if pool == "new":
             row["supersedes"] = [name for name in row["supersedes"] if name not in gone]
         if again and not row.get("supersedes"):

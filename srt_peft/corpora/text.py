@@ -110,9 +110,10 @@ def lines_of(pairs: Sequence[Pair], options: Options) -> str:
         replaced = {name for row in rows.new for name in row["supersedes"]}
         for pool, found in (("old", rows.old), ("new", rows.new)):
             for row in found:
-                known = [part.hex() for part in signature_of(row["text"])]
-                about = "replaced" if pool == "old" and row["id"] in replaced else pool
-                lines.append(line_of({"for": about, "row": row, "known": known}))
+                entry = {"for": pool, "row": row}
+                if row["id"] not in replaced or pool == "new":
+                    entry["known"] = [part.hex() for part in signature_of(row["text"])]
+                lines.append(line_of(entry))
     return line_of(vars(tally)) + "".join(lines)
 
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 class SRTError(Exception):
@@ -32,10 +34,15 @@ class OptionError(SRTError, ValueError):
 
     def __init__(self, what: str, faults: Sequence[str], *, most: int | None = None) -> None:
         self.faults = tuple(faults)
+        self._what, self._most = what, most
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults):,} faults"
         more = len(self.faults) - len(self.faults[:most])
         rest = [f"and {more:,} more"] if more else []
         super().__init__("\n  ".join([f"{count} in {what}:", *self.faults[:most], *rest]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is told by another process: by its message alone it could not be made there again."""
+        return partial(type(self), most=self._most), (self._what, self.faults)
 
 
 class ProtocolError(SRTError, RuntimeError):

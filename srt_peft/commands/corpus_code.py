@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.corpus_text import check_workers
+from srt_peft.errors import OptionError
 
 
 def _code(args: Arguments) -> None:
@@ -13,6 +15,8 @@ def _code(args: Arguments) -> None:
     from srt_peft.corpora.code.options import Options
     from srt_peft.corpora.code.tally import told
 
+    if faults := check_workers(args):
+        raise OptionError("the arguments", faults)
     options = Options(args.old_before, args.new_after, args.licences, args.per_repo, args.held_out)
     out = Path(args.out)
     manifest = build(args.repos, out, options, workers=args.workers)

@@ -61,9 +61,13 @@ def check_shared(args: Arguments) -> list[str]:
         faults.append(f"--context = {args.context}: expected title, none, or how many sentences, such as 2")
     if not 0 <= args.held_out < 1:
         faults.append(f"--held-out = {args.held_out}: expected a share, from 0 to below 1")
-    if args.workers is not None and args.workers < 1:
-        faults.append(f"--workers = {args.workers}: expected 1 or more")
-    return faults
+    return [*faults, *check_workers(args)]
+
+
+def check_workers(args: Arguments) -> list[str]:
+    """What is wrong with the number of processes."""
+    wrong = args.workers is not None and args.workers < 1
+    return [f"--workers = {args.workers}: expected 1 or more"] if wrong else []
 
 
 def _faults(args: Arguments) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from srt_peft.corpora.documents import Document, library
-from srt_peft.corpora.sentences import normalised
+from srt_peft.corpora.sentences import apart, normalised
 from srt_peft.corpora.writing import shown
 
 TITLED = 0.3
@@ -54,7 +54,7 @@ def _by_title(old: Sequence[Document], new: Sequence[Document]) -> Iterator[tupl
     for title, was in named[0].items():
         now = named[1].get(title)
         if now is not None:
-            words = [set(normalised(document.text).casefold().split()) for document in (was, now)]
+            words = [set(apart(normalised(document.text).casefold().split())) for document in (was, now)]
             if _share(*words) >= TITLED:
                 yield was.key, now.key
 
@@ -86,7 +86,7 @@ def _by_content(old: Sequence[Document], new: Sequence[Document]) -> Iterator[tu
 
 
 def _sequences(text: str) -> set[str]:
-    words = normalised(text).split()
+    words = apart(normalised(text).split())
     return {" ".join(words[i : i + 3]) for i in range(len(words) - 2)} if len(words) >= FEW else {" ".join(words)}
 
 

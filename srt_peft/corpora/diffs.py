@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from srt_peft.corpora.sentences import Sentence
+from srt_peft.corpora.sentences import Sentence, apart
 
 ALIKE = 0.5
 """How large a share of their words two sentences must have in common for one to be the other's new version."""
@@ -114,7 +114,7 @@ class _Said(NamedTuple):
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.casefold()))
+    return frozenset(apart(_WORD.findall(text.casefold())))
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:

@@ -12,6 +12,10 @@ PLACE = "the snapshots"
 """What a fault in one is said to be in."""
 
 
+class MendableError(OptionError):
+    """A fault that is met in the middle, and not one of what was asked: what was finished of other files is kept."""
+
+
 class Document(NamedTuple):
     """A text of a snapshot: `key` is what it is known by in both, as its path, its id or its title."""
 
@@ -29,6 +33,6 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         remedy = "pip install 'srt-peft[corpora]'"
-        raise OptionError(
+        raise MendableError(
             "this installation", [f"{name} = not installed: corpora are made with it; {remedy}"]
         ) from None

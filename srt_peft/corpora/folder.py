@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import srt_peft
+from srt_peft.corpora.documents import MendableError
 from srt_peft.errors import OptionError
 from srt_peft.review.files import Lock, sync, sync_all
 
 MANIFEST = "MANIFEST.json"
 LIBRARIES = ("sentencex", "datasketch", "mwparserfromhell", "identify", "license-expression")
 
+SOUND = "of-"
+"""So begin the names of parts that are of one file alone, named by what it holds: they are good beside any others."""
 _WORK = ".work"
 
 
@@ -85,6 +88,9 @@ def staged(
             folder = Folder(partial, plan)
             try:
                 make(folder)
+            except MendableError:  # what is brought again is another input
+                _keep_sound(partial)
+                raise
             except OptionError:  # of these inputs and options nothing will come
                 shutil.rmtree(partial)
                 raise
@@ -96,6 +102,18 @@ def staged(
         lock.release()
     manifest: dict[str, Any] = json.loads((out / MANIFEST).read_bytes())
     return manifest
+
+
+def _keep_sound(partial: Path) -> None:
+    """Forget what was to be made of which inputs, and with it all that is of several."""
+    parts = partial / _WORK / "parts"
+    if not any(part.name.startswith(SOUND) for part in parts.iterdir()):
+        shutil.rmtree(partial)
+        return
+    for part in parts.iterdir():
+        if not part.name.startswith(SOUND):
+            part.unlink()
+    (partial / _WORK / "plan.json").unlink()
 
 
 def _clear(partial: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from srt_peft.corpora.documents import library
-from srt_peft.corpora.sentences import normalised
+from srt_peft.corpora.sentences import apart, normalised
 
 NEAR = 0.9
 """The share of sequences from which on two texts are the same."""
@@ -47,7 +47,7 @@ class Signature(NamedTuple):
 def signature_of(text: str, *, numbers: bool = True) -> Signature:
     """What a text is known by."""
     plain = normalised(text).casefold()
-    words = plain.split()
+    words = apart(plain.split())
     told = _digest(" ".join(_NUMBER.findall(plain))) if numbers else b""
     if len(words) < SHORT:
         return Signature(_digest(plain), told, b"")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from srt_peft.corpora.documents import library
@@ -33,6 +33,10 @@ _LABEL = re.compile(
     r"\s*(?:[-*+•·]\s+|\|\s*)?[*_]{0,2}(?P<label>[^\s|:][^\n|:]{0,119}?)[*_]{0,2}\s*(?:\||:[*_]{0,2}(?=\s))"
 )
 _LETTER = re.compile(r"[^\W_]")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
+)
+"""Of scripts that put no space between words: Thai, Lao, Burmese, Khmer, kana and Han."""
 _SPOKEN = re.compile(r"\w")
 _RULE = re.compile(r"(?<!\S)([-=~^\"'`#*+_])\1{2,}(?!\S)")
 _QUOTED, _DASH = re.compile("''+"), re.compile(r"(?<!\S)--(?!\S)")
@@ -60,6 +64,17 @@ def normalised(text: str) -> str:
     """A text as it is compared: one space between words, one kind of quotes and dashes."""
     plain = unicodedata.normalize("NFC", text).translate(_SAME)
     return " ".join(_QUOTED.sub("'", _DASH.sub("-", _RULE.sub(" ", plain))).split())
+
+
+def apart(words: Iterable[str]) -> list[str]:
+    """Words as likeness is told by them: of what has no spaces between its words, each two characters in a row."""
+    found: list[str] = []
+    for word in words:
+        if word.isascii() or len(word) < 3 or not _UNSPACED.search(word):
+            found.append(word)
+        else:
+            found += [word[i : i + 2] for i in range(len(word) - 1)]
+    return found
 
 
 def sentences_of(text: str, language: str = "en") -> list[Sentence]:

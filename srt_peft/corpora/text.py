@@ -107,10 +107,13 @@ def lines_of(pairs: Sequence[Pair], options: Options) -> str:
             continue
         rows = rows_of_pair(old, new, context=options.context, language=options.language)
         tally.add(old, new, rows)
+        replaced = {name for row in rows.new for name in row["supersedes"]}
         for pool, found in (("old", rows.old), ("new", rows.new)):
             for row in found:
-                known = [part.hex() for part in signature_of(row["text"])]
-                lines.append(line_of({"for": pool, "row": row, "known": known}))
+                entry = {"for": pool, "row": row}
+                if row["id"] not in replaced or pool == "new":
+                    entry["known"] = [part.hex() for part in signature_of(row["text"])]
+                lines.append(line_of(entry))
     return line_of(vars(tally)) + "".join(lines)
 
 

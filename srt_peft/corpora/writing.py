@@ -1,7 +1,8 @@
 """From rows to the files of a corpus: near-duplicates left out, everything counted, and a recipe that reads them.
 
 A new row that replaces something is kept even if its like was there: without it what it replaces would go on being
-reviewed. Of old rows that are near-duplicates the first is kept, as `data.old` does with equal ones.
+reviewed. Of old rows that are near-duplicates the first is kept, as `data.old` does with equal ones. Those that are
+replaced are no part of this: they are suspended, so nothing is left out for them, and each must be there to be named.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from srt_peft.corpora.tables import Tally
 
 FILES = {"old": "old.jsonl", "new": "new.jsonl", "held out": "held-out.jsonl"}
 Entry = tuple[str, Row, Signature | None]
-"""Which file a row is for, and what it is known by; what is held out has no likeness to be known by."""
+"""Which file a row is for, and what it is known by; what is held out, or replaced, has no likeness to be known by."""
 
 
 def write(
@@ -48,17 +49,12 @@ def write(
 
 
 def kept(entries: Iterable[Entry], left_out: Counter[str]) -> Iterator[tuple[str, Row]]:
-    """The rows that say something new, with what they supersede as far as that was kept; old rows precede those."""
+    """The rows that say what none before them has said, or that replace something, or are replaced."""
     seen = {"old": NearDuplicates(), "new": NearDuplicates()}
-    gone: set[str] = set()
     for pool, row, signature in entries:
         again = signature is not None and seen[pool].seen(signature)
-        if pool == "new":
-            row["supersedes"] = [name for name in row["supersedes"] if name not in gone]
         if again and not row.get("supersedes"):
             left_out[f"near-duplicates among {pool} rows"] += 1
-            if pool == "old":
-                gone.add(row["id"])
             continue
         yield pool, row
 

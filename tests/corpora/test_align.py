@@ -47,3 +47,8 @@ def test_a_rename_is_found_by_what_it_says_and_the_most_alike_are_paired():
 def test_of_short_texts_only_the_same_was_renamed():
     assert aligned([("a", "A", "To do.")], [("b", "B", "To do.")])[1] == {"content": 1}
     assert aligned([("a", "A", "To do.")], [("b", "B", "To do, soon.")])[1] == {}
+
+
+def test_a_rename_is_found_where_words_have_no_spaces_between_them():
+    text = "桥是石头做的，它是由市长在五月建造的。船只每天从城里出发两次，水流强的地方要走半个小时。"
+    assert aligned([("旧", "旧", text)], [("新", "新", text.replace("五月", "六月"))])[1] == {"content": 1}

@@ -381,6 +381,7 @@ def test_what_cannot_be_is_told_in_words_and_nothing_is_begun(tmp_path, capsys, 
         (["--new-after", "2999-01-01"], ["is in the future"]),
         (["--repos", str(tmp_path / "there")], ["no git repository is in this folder"]),
         (["--out", str(tmp_path / "there")], ["it is there already"]),
+        (["--workers", "0"], ["--workers = 0: expected 1 or more"]),
     ):  # fmt: skip
         assert main(command(tmp_path, *more)) == 2
         said = capsys.readouterr().err

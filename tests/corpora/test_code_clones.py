@@ -104,7 +104,7 @@ def test_clones_are_found_in_folders_and_lists_once_each_oldest_first(tmp_path):
     commit(tmp_path / "src/owner/early", "2020-01-01", modules(1, 1))
     (tmp_path / "src/notes").mkdir()
     listed = tmp_path / "list.txt"
-    listed.write_text(f"# mine\n\n{tmp_path}/src/owner/late\n")
+    listed.write_text(f"{tmp_path}/src/owner/late\r\n\r\n# mine\r\n", encoding="utf-8-sig")  # as Notepad has it
     found = clones_of([str(tmp_path / "src"), str(listed)])
     assert [clone.name for clone in found] == ["owner/early", "owner/late"]
 

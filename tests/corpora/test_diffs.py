@@ -119,3 +119,20 @@ def test_an_unrelated_sentence_beside_a_rewrite_replaces_nothing():
         [],
         [("The bridge was built in 1650 by masons.", "The bridge was rebuilt in 1872 by masons.")],
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "other"),
+    [
+        ("它是由市长在五月建造的。", "它是由市长在六月建造的。", "船只每天从城里出发两次。"),
+        (
+            "それは五月に市長によって建てられた。",
+            "それは六月に市長によって建てられた。",
+            "船は毎日町から二回出ている。",
+        ),
+    ],
+)
+def test_without_spaces_between_words_a_sentence_is_replaced_all_the_same(old, new, other):
+    first, last = "桥是石头做的。", "冬天很冷。"
+    assert changed(f"{first}{old}{last}", f"{first}{new}{last}") == ([], [], [(old, new)])
+    assert changed(f"{first}{old}{last}", f"{first}{other}{last}") == ([other], [old], [])

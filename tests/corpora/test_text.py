@@ -309,6 +309,24 @@ def test_near_duplicates_are_left_out_and_counted(tmp_path, capsys):
     }
 
 
+def test_what_still_holds_is_not_left_out_for_its_like_that_is_replaced(tmp_path):
+    """It would not be reviewed any more: what it is like is suspended."""
+    notice = " ".join(f"word{chr(97 + k % 26)}{chr(97 + k // 26)}" for k in range(80))
+    write(
+        tmp_path / "old", {"a.md": f"One.\n\nNotice here {notice}.\n", "b.md": f"Sheep: 7\n\n{notice}.\n\nGoats: 3\n"}
+    )
+    write(
+        tmp_path / "new", {"a.md": f"One.\n\nNotice gone {notice}.\n", "b.md": f"Sheep: 8\n\n{notice}.\n\nGoats: 4\n"}
+    )
+    for side, name in (("old", "here"), ("new", "gone")):  # a third, which is replaced as well, and can be named
+        write(tmp_path / side, {"c.md": f"Three.\n\nNotice {name} {notice}.\n"})
+    options = ["--context", "none", "--held-out", "0", "--out", tmp_path / "o"]
+    text("--old", tmp_path / "old", "--new", tmp_path / "new", *options)
+    replaced = {name for row in rows(tmp_path / "o", "new") for name in row["supersedes"]}
+    like = [(row["document"], row["id"] in replaced) for row in rows(tmp_path / "o", "old") if notice in row["text"]]
+    assert like == [("a.md", True), ("b.md", False), ("c.md", True)]
+
+
 # --- bad input ----------------------------------------------------------------------------------------------
 
 

@@ -70,6 +70,30 @@ def test_the_corpus_is_what_its_definition_says(corpus):
             assert {k: found[key][k] for k in row if k != "source"} == {k: v for k, v in row.items() if k != "source"}
 
 
+def test_what_was_learned_of_a_page_has_the_same_name_when_it_is_replaced(tmp_path):
+    """Written again under another id, moved, moved by copying: next month's supersedes name this month's new rows."""
+    same = [element(100 + i, f"Same {i}", "It stands.") for i in range(20)]
+    redirect = element(8, "Was", "", "Is", date=DATES[1])
+    text = "The bridge is of stone. It was {} by the town in that year. Boats go below it."
+    kinds = {
+        "recreated": ([element(1, "A", text.format("built"))], [element(2, "A", text.format("mended"), date=DATES[1])]),
+        "moved": ([element(1, "A", text.format("built"))], [element(1, "B", text.format("mended"), date=DATES[1])]),
+        "redirected": (
+            [element(1, "Was", text.format("built"))],
+            [element(2, "Is", text.format("mended"), date=DATES[1]), redirect],
+        ),
+    }
+    for kind, (old, new) in kinds.items():
+        later = [page.replace("mended", "sold").replace(DATES[1], "2024-03-01T00:00:00Z") for page in new]
+        months = [written(tmp_path, f"{kind}-{i}", same + pages) for i, pages in enumerate((old, new, later))]
+        for i in (0, 1):
+            figures = make(months[i], months[i + 1], tmp_path / f"{kind}-corpus-{i}", held_out=0)
+            assert i or figures["pages"][kind] == 1
+        (learned,), (replacing,) = (rows_in(tmp_path / f"{kind}-corpus-{i}" / "new.jsonl") for i in (0, 1))
+        assert learned["supersedes"]
+        assert replacing["supersedes"] == [learned["id"]]
+
+
 def test_what_it_promises_of_rows(corpus):
     """No markup, nothing new that was there before, nothing superseded that is not there, nobody on both sides."""
     old, new, held = (rows_in(corpus[0] / f"{name}.jsonl") for name in ("old", "new", "held-out"))
@@ -135,7 +159,7 @@ def test_killed_and_begun_again_it_is_the_same(dumps, corpus, tmp_path):
     """SIGKILL, to it while it reads, and to it and its workers while it compares; then to the end."""
     out = tmp_path / "wiki"
     parts = tmp_path / "wiki.partial" / ".work" / "parts"
-    for pattern, many, end in (("*-0*.json", 3, os.kill), ("heap-*", 3, os.killpg)):
+    for pattern, many, end in (("of-*.json", 3, os.kill), ("heap-*", 3, os.killpg)):
         running = command(*arguments(dumps, out, "--workers", 2), small=True, wait=False)
         until = time.monotonic() + 60
         while len(list(parts.glob(pattern))) < many:
@@ -177,6 +201,46 @@ def test_snapshots_that_cannot_be_a_before_and_an_after_are_refused(dumps, tmp_p
         with pytest.raises(OptionError, match=said):
             make(*two, tmp_path / "wiki")
         assert not list(tmp_path.glob("wiki*"))
+
+
+def damaged(path, raw):
+    """A dump with a byte in its middle that is another one: its end says nothing of it."""
+    path.write_bytes(raw[: len(raw) // 2] + bytes([raw[len(raw) // 2] ^ 255]) + raw[len(raw) // 2 + 1 :])
+    return path
+
+
+def test_damage_that_another_process_meets_is_told_by_the_files_name(dumps, tmp_path):
+    path = damaged(tmp_path / "new.xml.bz2", dumps[1].read_bytes())
+    done = command(*arguments((dumps[0], path), tmp_path / "wiki", "--workers", 2), small=True)
+    assert done.returncode == 2
+    assert f"{path} cannot be decompressed" in done.stderr
+
+
+def test_what_was_read_of_whole_files_outlives_a_damaged_one(dumps, corpus, tmp_path, monkeypatch):
+    """The damaged file is brought again, and is another input: the sound one is not read again, and all is right."""
+    read, reads = build.spool, []
+    monkeypatch.setattr(build, "spool", lambda part, *rest: (reads.append(part.path), read(part, *rest))[1])
+    path = damaged(tmp_path / "new.xml.bz2", dumps[1].read_bytes())
+    with pytest.raises(OptionError, match="cannot be decompressed"):
+        make(dumps[0], path, tmp_path / "wiki")
+    assert reads == [dumps[0], path]
+    path.write_bytes(dumps[1].read_bytes())
+    make(dumps[0], path, tmp_path / "wiki")
+    assert reads == [dumps[0], path, path]
+    assert outputs(tmp_path / "wiki") == outputs(corpus[0])
+
+
+def test_an_engine_that_is_not_there_costs_nothing_that_was_finished(dumps, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "compare", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            make(*dumps, tmp_path / "wiki")
+    there = sorted(tmp_path.rglob("of-*"))
+    assert there
+    monkeypatch.setattr("srt_peft.corpora.wikipedia.engine.find_spec", lambda _: None)
+    with pytest.raises(OptionError, match="ray: it is not installed"):
+        wikipedia([str(dumps[0])], [str(dumps[1])], tmp_path / "wiki", Options(), engine="ray", progress=False)
+    assert sorted(tmp_path.rglob("of-*")) == there
 
 
 def test_all_faults_of_the_arguments_are_told_at_once(dumps, tmp_path):

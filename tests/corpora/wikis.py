@@ -147,7 +147,8 @@ def corpus_of(old_raw, new_raw, share=0.02):
         if is_held_out(key, share):
             continue
         texts = [(side[1], plain(side[2]).text) if side else None for side in sides]
-        documents = [Document(key, *text) if text and text[1] else None for text in texts]
+        keys = (key, pairs.get(key, key))
+        documents = [Document(k, *text) if text and text[1] else None for k, text in zip(keys, texts, strict=True)]
         found = rows_of_pair(*documents)
         for into, some in zip(rows, (found.old, found.new), strict=True):
             into.update({row["id"]: row for row in some})

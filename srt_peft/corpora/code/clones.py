@@ -87,7 +87,8 @@ def _paths(given: Sequence[str], faults: list[str]) -> Iterator[tuple[Path, str]
     for word in given:
         path = Path(word).expanduser()
         if path.is_file():
-            lines = (line.strip() for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines())
+            said = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+            lines = (line.strip() for line in said.splitlines())
             listed = [Path(line).expanduser() for line in lines if line and not line.startswith("#")]
             if not listed:
                 faults.append(f"--repos = {word}: the list is empty: expected the path of a clone on each line")

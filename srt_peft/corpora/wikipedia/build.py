@@ -12,6 +12,7 @@ processes there are, so neither does the corpus.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srt_peft.corpora.documents import PLACE
-from srt_peft.corpora.folder import Folder, check_out, staged
+import srt_peft
+from srt_peft.corpora.documents import PLACE, library
+from srt_peft.corpora.folder import SOUND, Folder, check_out, staged
 from srt_peft.corpora.rows import Context
 from srt_peft.corpora.wikipedia import dump, pairs, snapshot
 from srt_peft.corpora.wikipedia.choose import taken_of, write
@@ -86,6 +88,7 @@ def wikipedia(
     check_out(out)
     if not all(map(snapshot.is_table, [*old_files, *new_files])):
         parser()
+    library("sentencex")
     say = partial(_bar, progress=progress)
     snapshots = _surveyed({"old": old_files, "new": new_files}, options, engine_of("local", workers), say)
     language = _language(snapshots)
@@ -170,6 +173,14 @@ class _Piece(NamedTuple):
     site: Site
 
 
+def _names_of_parts(one: Snapshot) -> Iterator[str]:
+    """What each part's spool is called: by all that it depends on, so that it is good when another file is mended."""
+    held = {path: found.sha256 for path, found in zip(one.files, one.surveys, strict=True)}
+    for part, site in one.parts():
+        known = (srt_peft.__version__, held[part.path], part.end, *sorted(site.wanted))
+        yield f"{SOUND}{hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()}-{part.start:012d}"
+
+
 def _spool(piece: _Piece, advance: Advance) -> tuple[str, Spooled]:
     def make(beside: Path) -> None:
         found = spool(piece.part, piece.site, beside.with_name(piece.name), advance)
@@ -193,7 +204,7 @@ class _Work:
     def spool(self, snapshots: Sequence[Snapshot]) -> tuple[dict[str, list[str]], dict[str, list[Spooled]]]:
         """The map: the spools' names in order, and what is in them."""
         cut = {one.name: one.parts() for one in snapshots}
-        names = {name: [f"{name}-{i:05d}" for i in range(len(parts))] for name, parts in cut.items()}
+        names = {one.name: list(_names_of_parts(one)) for one in snapshots}
         total = sum(part.end - part.start for parts in cut.values() for part, _ in parts)
         with self._say("reading", total, "B") as advance:
             tasks: Iterator[Task] = (

@@ -91,8 +91,8 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
     text = next((t for t in reversed(texts) if t), "")
     said = [] if latest.plain else categories(latest.text, how.names)
     topic = topic_of(latest.title, text, said)
-    old, new = (_document(pair.key, page, t, topic) for page, t in zip(pages, texts, strict=True))
-    held = is_held_out(pair.key, how.held_out)
+    old, new = (_document(*known, topic) for known in zip(pair.keys, pages, texts, strict=True))
+    held = is_held_out(pair.keys[0], how.held_out)
     rows = _rows(old, new, how)
     changed = rows.inserted + rows.deleted + 2 * rows.modified
     kind = pair.kind if old and new else "created" if new else "gone"
@@ -100,7 +100,7 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
     stratum = stratum_of("created" if not old else "gone" if not new else kind, changed, whole)
     blocks = _blocks(old, new, rows, how, held=held)
     told = Told(
-        _rank(pair.key),
+        _rank(pair.keys[0]),
         topic,
         stratum,
         pair.kind,

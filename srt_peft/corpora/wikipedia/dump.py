@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from srt_peft.corpora.documents import PLACE
+from srt_peft.corpora.documents import PLACE, MendableError
 from srt_peft.corpora.wikipedia.wikitext import ENGLISH, Names
 from srt_peft.errors import OptionError
 
@@ -75,7 +75,7 @@ class Page(NamedTuple):
 
 def refused(path: Path, what: str, remedy: str = EXPECTED) -> OptionError:
     """A dump that cannot be read."""
-    return OptionError(PLACE, [f"{path} {what}: {remedy}"])
+    return MendableError(PLACE, [f"{path} {what}: {remedy}"])
 
 
 def survey(path: Path, advance: Advance) -> Survey:
@@ -178,7 +178,7 @@ def _gz_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]]
                 advance(raw.tell() - at)
                 at = raw.tell()
         except (EOFError, OSError, zlib.error) as error:
-            raise refused(part.path, f"cannot be decompressed ({error})", "bring it again, whole") from None
+            raise _damaged(part.path, error) from None
 
 
 def _bz2_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]]:
@@ -201,9 +201,16 @@ def _bz2_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]
                 if chunk:
                     yield chunk, start >= part.end, start
         except (OSError, EOFError) as error:
-            raise refused(part.path, f"cannot be decompressed ({error})", "bring it again, whole") from None
+            raise _damaged(part.path, error) from None
         if start < at and not engine.eof:
             raise refused(part.path, "is cut off within a bz2 stream", "bring it again, and compare its checksum")
+
+
+def _damaged(path: Path, error: Exception) -> Exception:
+    """What a decompressor's complaint is; what the disk has to say, which has a number, goes its own way."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return refused(path, f"cannot be decompressed ({error})", "bring it again, whole")
 
 
 _READERS: dict[str, Callable[[Part, Advance], Iterator[tuple[bytes, bool, int]]]] = {

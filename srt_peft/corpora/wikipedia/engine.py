@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -27,7 +28,10 @@ _AHEAD = 2
 
 
 def engine_of(name: str, workers: int | None) -> Engine:
-    """The engine by its name."""
+    """The engine by its name; one that is not installed is told of before anything is begun, or gone on with."""
+    if name == "ray" and find_spec("ray") is None:
+        fault = "--engine = ray: it is not installed: pip install 'srt-peft[ray]', here and on the nodes"
+        raise OptionError("the arguments", [fault])
     count = workers or cores()
 
     def run(function: Function, tasks: Iterator[Task], advance: Advance) -> Iterator[Any]:
@@ -87,11 +91,7 @@ def _here(task: Any) -> Any:
 
 
 def _ray(function: Function, tasks: Iterator[Task], advance: Advance, count: int) -> Iterator[Any]:
-    try:
-        ray: Any = import_module("ray")  # a second
-    except ModuleNotFoundError:
-        fault = '--engine = ray: it is not installed: pip install "srt-peft[ray]", here and on the nodes'
-        raise OptionError("the arguments", [fault]) from None
+    ray: Any = import_module("ray")  # a second
     ours = not ray.is_initialized()
     if ours:  # RAY_ADDRESS names a cluster; without it, one is begun on this machine, for as long as we run
         elsewhere = "RAY_ADDRESS" in os.environ

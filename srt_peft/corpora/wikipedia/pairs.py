@@ -38,7 +38,8 @@ _COLUMNS = "n INTEGER PRIMARY KEY, id TEXT, title TEXT, target TEXT, spool TEXT,
 class Pair(NamedTuple):
     """A page in two snapshots, or in one."""
 
-    key: str
+    keys: tuple[str, str]
+    """What it is known by in each; a page that was written again is known next month by what it is now."""
     kind: str
     bytes: int
     """Of both, as they were spooled."""
@@ -92,9 +93,10 @@ def batches(folder: Path, size: int, *, believed: bool) -> Iterator[list[Pair]]:
     with closing(_opened(folder / "pairs.sqlite")) as base:
         for row in base.execute("SELECT * FROM ordered ORDER BY rowid"):
             old_id, old_title, new_id, new_title, kind, bytes_, *places = row
-            key = (old_id or new_id) if believed else (old_title or new_title)
+            was, now = ((believed and id_) or title for id_, title in ((old_id, old_title), (new_id, new_title)))
+            keys = (was or now, now or was)
             old, new = (Place(*p) if p[0] is not None else None for p in (places[:5], places[5:]))
-            heap.append(Pair(key, kind, bytes_, old, new))
+            heap.append(Pair(keys, kind, bytes_, old, new))
             held += bytes_
             if held >= size:
                 yield heap

@@ -132,7 +132,11 @@ def test_wrong_dates_are_of_one_time_with_the_right_one():
             "The fleet left on 6 April 1506.",
             [f"left on {n} May 1506" for n in "123"],
         ),
-        ("Anna was queen of Judea.", "Anna was queen of Judaea.", ["queen of Spain", "queen of Egypt", "queen of Nubia"]),
+        (
+            "Anna was queen of Judea.",
+            "Anna was queen of Judaea.",
+            ["queen of Spain", "queen of Egypt", "queen of Nubia"],
+        ),
     ],
 )
 def test_another_spelling_is_no_update(was, now, others):

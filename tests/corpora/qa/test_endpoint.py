@@ -29,6 +29,7 @@ from tests.corpora.qa.service import (
     status,
     torn,
 )
+from tests.corpora.qa.test_making import run
 
 
 @pytest.fixture
@@ -184,6 +185,8 @@ def test_as_few_are_asked_about_as_it_takes(folder):
         make(folder, service, n=2)
         few = len(service.asked)
         assert few <= 6
+        with pytest.raises(OptionError, match="what a model has answered is kept beside it, and not asked for again"):
+            make(folder, service, n=3)
         (folder / "qa.jsonl").unlink()
         make(folder, service, n=3)
         assert not set(subjects(service)[:few]) & set(subjects(service)[few:])
@@ -270,6 +273,17 @@ def test_answers_of_another_making_are_refused_by_name(folder):
     drafts.write_text(drafts.read_text() + "nonsense\n")
     with serving() as service, pytest.raises(DamagedError, match=f"drafts, line {asked + 2} is no answer of ours"):
         make(folder, service, n=1)
+
+
+def test_what_the_same_command_meets_again_is_not_said_to_go_on(folder):
+    """Answers are kept, but another model's command is refused as often as it is run."""
+    with serving() as service:
+        make(folder, service, n=1)
+        (folder / "qa.jsonl").unlink()
+        words = ("qa", "--from", folder, "--out", folder / "qa.jsonl", "--endpoint", service.url, "--model", "other")
+        told = run(*words, code=2)
+    assert "holds answers of another making" in told
+    assert "the same command goes on" not in told
 
 
 def test_two_at_once_do_not_mix(folder):

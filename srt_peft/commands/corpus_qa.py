@@ -27,8 +27,9 @@ def _qa(args: Arguments) -> int:
     options = {"from": args.corpus, "n": args.n, "seed": args.seed, "endpoint": args.endpoint}
     try:
         outcomes = make(Path(args.corpus), out, args.n, lambda corpus: _maker(args, corpus), args.seed, options)
-    except (SRTError, KeyboardInterrupt):
-        _kept(out)
+    except (SRTError, KeyboardInterrupt) as error:
+        if not isinstance(error, OptionError):  # which the same command would meet again
+            _kept(out)
         raise
     say(_told(outcomes))
     say(f"\n`srt-peft eval --suite qa={shlex.quote(str(out))}` asks them; {manifest_of(out)} says what they are.")
@@ -58,7 +59,9 @@ def _maker(args: Arguments, corpus: Corpus) -> Maker:
 
 
 def _kept(out: Path) -> None:
-    drafts = out.with_name(f"{out.name}.drafts")
+    from srt_peft.corpora.qa.making import drafts_of
+
+    drafts = drafts_of(out)
     if drafts.exists():
         with drafts.open("rb") as file:
             answered = max(sum(1 for _ in file) - 1, 0)

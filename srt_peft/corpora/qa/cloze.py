@@ -10,7 +10,8 @@ In a statement that was updated the gap is where old and new differ, and the old
 not learned the update takes it. Old and new value lie close to each other, so that a guesser would look for the pair;
 the other two choices are then such a pair of another document, where there is one. Elsewhere wrong choices are values
 of the same kind from all over the corpus, the likest first: those with the same label or word before them, written
-alike, and of numbers those near in magnitude, of which a number, by lot, is smaller than the right one.
+alike, and of numbers those near in magnitude, of which a number, by lot, is smaller than the right one. Dates are of
+one time, or the century alone would tell the right one. A value that was only written otherwise was not updated.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
+from difflib import SequenceMatcher
 from itertools import product
 
 from tqdm import tqdm
@@ -37,6 +39,8 @@ NEAR, FAR = 3.0, 5.0
 """By which factor a wrong number may differ from the right one; the second where there are not enough others."""
 ROUNDED = 0.005
 """The share by which two numbers must differ at least, to be two."""
+RESPELT = 0.8
+"""The share of letters in common from which on a name is the one of before, in another spelling."""
 _MOST = 400
 """Values that are kept under one key: choosing among more takes time, and brings nothing."""
 
@@ -113,7 +117,10 @@ def draft(item: Item, stock: Stock) -> Draft | str:
         return "code, markup or a link, not prose"
     values = [v for v in values_of(statement) if not (v.kind == "name" and _named_after(item.title, v.text))]
     if item.was is not None:
-        olds = {now.text: was for was, now in replaced(item.was, statement)}
+        pairs = list(replaced(item.was, statement))
+        same = {now.text for was, now in pairs if _is_respelt(was, now)}
+        olds = {now.text: was for was, now in pairs if now.text not in same}
+        values = [v for v in values if v.text not in same]
         values = [v for v in values if v.text in olds] or [v for v in values if not stands_in(v.text, item.was)]
     values.sort(key=lambda v: (v.text not in olds, _ORDER.index(v.kind), _lot(item.id, v.text)))
     if not values:
@@ -125,6 +132,13 @@ def draft(item: Item, stock: Stock) -> Draft | str:
             return made
         reason = reason or made
     return reason
+
+
+def _is_respelt(was: Value, now: Value) -> bool:
+    """Whether an update has only written it otherwise: April 6, 1506 as 6 April 1506, Judea as Judaea."""
+    if now.kind == "name" and not any(c.isdigit() for c in was.text + now.text):
+        return SequenceMatcher(None, plain(was.text), plain(now.text), autojunk=False).ratio() > RESPELT
+    return now.kind == "date" and sorted(words(was.text)) == sorted(words(now.text))
 
 
 def _named_after(title: str, name: str) -> bool:
@@ -199,11 +213,11 @@ def _ordered(item: Item, value: Value, group: Sequence[Value], below: int) -> li
 
 
 def _is_near(other: Value, value: Value, factor: float = NEAR) -> bool:
-    """Whether two numbers are of one magnitude, two years of one time, two names of about one length."""
-    a, b = other.size, value.size
+    """Whether two numbers are of one magnitude, two years or dates of one time, two names of about one length."""
+    a, b = (one.year if value.kind == "date" else one.size for one in (other, value))
     if a is None or b is None:
         return value.kind != "name" or abs(len(other.text) - len(value.text)) <= 3 * factor
-    if value.kind == "year":
+    if value.kind in ("year", "date"):
         return abs(a - b) <= 3 * factor
     return a * b > 0 and abs(math.log(a / b)) <= math.log(factor)
 

@@ -14,14 +14,16 @@ gone.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from srt_peft.corpora.qa.checks import FORM, SUPPORT, Draft, Grounds, faults_of
 from srt_peft.corpora.qa.chosen import LETTERS, Balance, lettered
@@ -37,7 +39,7 @@ Row = dict[str, Any]
 def load(path: Path) -> list[Row]:
     """The questions of a file, as `srt-peft corpus qa` has made it."""
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         whole = all(_is_ours(row) for row in rows) and len({row["id"] for row in rows}) == len(rows) > 0
     except FileNotFoundError:
         raise OptionError(
@@ -71,6 +73,12 @@ def digest(row: Mapping[str, Any]) -> str:
     return hashlib.blake2b(asked.encode(), digest_size=8).hexdigest()
 
 
+def as_asked(row: Mapping[str, Any], said: Mapping[str, Any] | None) -> Row:
+    """A question as it is asked now: as it was edited, or as it was made."""
+    now = said if said is not None and said["decision"] == EDIT else row
+    return {name: now[name] for name in _ASKED}
+
+
 def decisions_of(questions: Path) -> Path:
     """Where the decisions on a file's questions stand."""
     return questions.with_suffix(".decisions.jsonl")
@@ -86,7 +94,7 @@ class Decisions:
         self.history: list[Row] = []
         """Those that hold or may come to hold again, in the order in which they were made."""
         self._lock: Lock | None = None
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         if writing:
             try:
                 self._lock = Lock(self.path, str(self.path))
@@ -97,7 +105,7 @@ class Decisions:
         try:
             whole = self._load()
             if writing:
-                self._file = self.path.open("r+b")
+                self._file = self.path.open("r+b", buffering=0)  # what could not be written is not written later
                 self._file.truncate(whole)  # a torn line was never confirmed
                 self._file.seek(whole)
         except BaseException:
@@ -119,9 +127,15 @@ class Decisions:
         """Add a decision, and have it on the disk."""
         assert self._file is not None
         told = {**row, "of": digest(self.by_id[row["id"]]), "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        self._file.write((json.dumps(told, ensure_ascii=False) + "\n").encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        line, whole = (json.dumps(told, ensure_ascii=False) + "\n").encode(), self._file.tell()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - told like any other
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(whole)
+            self._file.seek(whole)
+            raise
         self._take(told)
 
     def _take(self, row: Row) -> None:
@@ -195,8 +209,7 @@ def accepted(rows: Sequence[Row], state: Mapping[str, Row], seed: int = 0) -> li
     for row in rows:
         said = state.get(row["id"])
         if said is not None and said["decision"] in (ACCEPT, EDIT):
-            changed = {name: said[name] for name in _ASKED} if said["decision"] == EDIT else {}
-            kept.append({**row, **changed, "reviewed": said["decision"]})
+            kept.append({**row, **as_asked(row, said), "reviewed": said["decision"]})
     dealt = lettered([draft_of(row) for row in kept], seed)
     return [{**row, "choices": choices, "answer": answer} for row, (choices, answer) in zip(kept, dealt, strict=True)]
 

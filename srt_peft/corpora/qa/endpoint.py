@@ -21,6 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
@@ -41,6 +42,7 @@ PATIENCE = 600.0
 """Seconds that Retry-After may ask for; for more, nobody watches."""
 _BUSY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _MOST = 1 << 22
+_LONGEST = 86_400
 _PROSE = f"no question in {ASKED} replies of the model"
 
 
@@ -56,7 +58,8 @@ class Endpoint:
     """Its answers cost time or money: each is kept as soon as it is there."""
 
     def __init__(self, url: str, model: str, *, key: str | None, timeout: float, concurrency: int) -> None:
-        _check(url, timeout, concurrency)
+        key = (key or "").strip()
+        _check(url, key, timeout, concurrency)
         base = url.rstrip("/")
         self.url = base if base.endswith("/chat/completions") else f"{base}/chat/completions"
         self.model, self.concurrency = model, concurrency
@@ -113,7 +116,9 @@ class Endpoint:
             found = asking.read(reply, item)
             if isinstance(found, Draft):
                 return found
-            messages = [*asking.messages(item), *asking.again(reply[:2000], found)]
+            # Of an empty reply nothing can be said, and many services refuse a turn of the model's that is empty.
+            said = asking.again(reply[:2000], found) if reply.strip() else []
+            messages = [*asking.messages(item), *said]
         return _PROSE
 
     # --- one request ------------------------------------------------------------------------------------------------
@@ -144,7 +149,7 @@ class Endpoint:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
             with self._open(request, timeout=self._timeout) as answer:
-                raw = answer.read(_MOST)
+                raw = self._whole(answer, time.monotonic() + self._timeout)
                 if answer.length:  # which is what should have come, and did not
                     raise _BusyError("breaks its answer off")
         except urllib.error.HTTPError as error:
@@ -156,12 +161,23 @@ class Endpoint:
             if isinstance(error.reason, TimeoutError):
                 raise _BusyError(f"does not answer within {self._timeout:g} s") from None
             raise _BusyError(f"cannot be reached ({error.reason})") from None
-        except (http.client.HTTPException, ConnectionError) as error:
+        except (http.client.HTTPException, OSError) as error:  # ssl.SSLError is of the latter, and no ConnectionError
             raise _BusyError(f"breaks the connection off ({type(error).__name__})") from None
         return self._content(raw)
 
+    def _whole(self, answer: Any, until: float) -> bytes:
+        """All of an answer: a socket's own limit is for each piece, and a drip of blanks would keep it for ever."""
+        raw = b""
+        while len(raw) < _MOST and (piece := answer.read1(1 << 16)):
+            raw += piece
+            if time.monotonic() > until:
+                raise TimeoutError
+        return raw
+
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
-        said = self._quiet(error.read(_MOST).decode(errors="replace"))
+        said = ""
+        with suppress(http.client.HTTPException, OSError):  # the status alone says enough
+            said = self._quiet(self._whole(error, time.monotonic() + self._timeout).decode(errors="replace"))
         told = f"answers {error.code} {error.reason}" + (f" ({said:.200})" if said else "")
         if error.code in _BUSY:
             return _BusyError(told, _seconds(error.headers.get("Retry-After")))
@@ -209,30 +225,41 @@ def _seconds(said: str | None) -> float | None:
     """What Retry-After says: seconds, or a date."""
     if said is None:
         return None
-    try:
-        return max(float(said), 0.0)
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        return max(0.0, float(said))  # in this order "nan" comes to nothing
     try:
         return max(email.utils.parsedate_to_datetime(said).timestamp() - time.time(), 0.0)
     except ValueError:
         return None
 
 
-def _check(url: str, timeout: float, concurrency: int) -> None:
-    """Refuse what cannot be asked."""
+def _is_plain(text: str, other: str = "") -> bool:
+    """Whether a header or a request's line can carry it; the host may have letters of its own."""
+    rest = text.replace(other, "", 1)
+    return rest.isascii() and not any(c.isspace() or not c.isprintable() for c in text)
+
+
+def _check(url: str, key: str, timeout: float, concurrency: int) -> None:
+    """Refuse what cannot be asked; a key that no header can carry without a word of it, as http.client would say it."""
     faults = []
     try:
         parts = urllib.parse.urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        host = (parts.hostname or "").encode("idna")
+        usable = (
+            parts.scheme in ("http", "https") and bool(host) and (parts.port or 1) > 0 and _is_plain(url, parts.netloc)
+        )
     except ValueError:
         usable = False
     if not usable:
         faults.append(f"--endpoint = {url}: expected an address such as http://localhost:8000/v1")
     elif parts.username or parts.password or parts.query:
         faults.append("--endpoint has a password or a query in it: put the key into an environment variable")
-    if not timeout > 0:
-        faults.append(f"--timeout = {timeout:g}: expected seconds, more than 0")
+    if not _is_plain(key):
+        faults.append(
+            "--api-key-env names a key with a space, a line's end or a letter beyond ASCII in it: copy it anew"
+        )
+    if not 0 < timeout <= _LONGEST:
+        faults.append(f"--timeout = {timeout:g}: expected seconds, more than 0, and a day at most")
     if concurrency < 1:
         faults.append(f"--concurrency = {concurrency}: expected 1 or more")
     if faults:

@@ -81,7 +81,7 @@ def make(
     out.parent.mkdir(parents=True, exist_ok=True)
     made_from = {**maker.about(), "corpus": corpus.files}
     if maker.keeps:
-        with closing(Drafts(out.with_name(f"{out.name}.drafts"), made_from)) as drafts:
+        with closing(Drafts(drafts_of(out), made_from)) as drafts:
             _fill(outcomes, items, maker, drafts)
     else:
         _fill(outcomes, items, maker, None)
@@ -95,11 +95,19 @@ def check(out: Path, n: int) -> None:
     if n < 1:
         faults.append(f"--n = {n}: expected 1 question of each split, or more")
     if out.exists() or out.is_symlink():
-        faults.append(f"--out = {out}: is there already; name another file, or remove it")
+        goes_on = (
+            " (what a model has answered is kept beside it, and not asked for again)" if drafts_of(out).exists() else ""
+        )
+        faults.append(f"--out = {out}: is there already; name another file, or remove it{goes_on}")
     if out.suffix != ".jsonl":
         faults.append(f"--out = {out}: expected a name that ends in .jsonl")
     if faults:
         raise OptionError("corpus qa", faults)
+
+
+def drafts_of(out: Path) -> Path:
+    """Where the answers for a questions file are kept."""
+    return out.with_name(f"{out.name}.drafts")
 
 
 def manifest_of(out: Path) -> Path:

@@ -28,9 +28,9 @@
   const decide = async (question, decision, more) => {
     let answer;
     try {
-      answer = await ask("decide", { id: question.id, decision, ...more });
+      answer = await ask("decide", { id: question.id, decision, seen: question.seen, ...more });
     } catch {
-      say("Not saved: the server does not answer. Start it again, and reload this page.", true);
+      say("Not saved: the server does not answer. Start it again, and open the address that it prints.", true);
       return null;
     }
     if (answer.status === 200) {
@@ -70,7 +70,7 @@
     at("main").hidden = !q;
     at("done").hidden = !!q;
     at("editor").hidden = !editing;
-    at("shown").hidden = at("deciding").hidden = editing;
+    at("shown").hidden = at("deciding").hidden = at("filter").disabled = editing;
     document.documentElement.dataset.here = q ? q.id : "";
     if (!q) {
       at("done-title").textContent = filter() === "undecided" ? "All questions are decided." : "There are none.";
@@ -194,6 +194,7 @@
       else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); soon(save); }
     } else if (KEYS[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.preventDefault();
+      if (event.repeat && !"jk".includes(event.key)) return; // a key that is held down has not judged what comes next
       soon(() => { if (!editing) return KEYS[event.key](); });
     }
   });
@@ -202,7 +203,7 @@
   }));
   at("editor").addEventListener("submit", (event) => { event.preventDefault(); soon(save); });
   at("cancel").addEventListener("click", () => soon(close));
-  at("filter").addEventListener("change", () => { document.activeElement.blur(); if (editing) close(); refit(); });
+  at("filter").addEventListener("change", () => { document.activeElement.blur(); refit(); });
 
   soon(async () => {
     const { said } = await ask("questions");

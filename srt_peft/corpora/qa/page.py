@@ -2,7 +2,7 @@
 
     GET  /TOKEN/            the page
     GET  /TOKEN/questions   the questions, with what was decided of each
-    POST /TOKEN/decide      {"id", "decision", …}: on the disk before it is answered
+    POST /TOKEN/decide      {"id", "decision", "seen", …}: on the disk before it is answered
 
 It listens on 127.0.0.1. The token is random and stands in the address that is printed: other users of the machine do
 not have it. A page of the web that the browser shows at the same time could send requests here; so the Host must be
@@ -23,7 +23,7 @@ from importlib.resources import files
 from threading import Lock
 from typing import Any
 
-from srt_peft.corpora.qa.decisions import EDIT, KINDS, UNDO, Decisions, Row, edited
+from srt_peft.corpora.qa.decisions import ACCEPT, EDIT, KINDS, UNDO, Decisions, Row, as_asked, digest, edited
 from srt_peft.errors import OptionError
 
 _MOST = 1 << 20
@@ -136,10 +136,11 @@ def _shown(row: Mapping[str, Any], said: Mapping[str, Any] | None) -> Row:
     """A question as the page shows it; its passage in three parts, of which the second supports it."""
     start, end = row["support"]
     passage = row["passage"]
-    now = said if said is not None and said["decision"] == EDIT else row
+    now = as_asked(row, said)
     return {
         **{name: row.get(name, "") for name in ("id", "split", "title", "kind", "maker", "document", "source", "was")},
-        **{name: now[name] for name in ("question", "choices", "answer")},
+        **now,
+        "seen": digest(now),
         "passage": [passage[:start], passage[start:end], passage[end:]],
         "decision": said["decision"] if said is not None else None,
     }
@@ -149,20 +150,28 @@ def _decided(decisions: Decisions, raw: bytes) -> tuple[int, Row]:
     """Take a decision, or say what is wrong with it."""
     try:
         said = json.loads(raw)
-        row, decision = decisions.by_id[said["id"]], said["decision"]
+        row, decision, seen = decisions.by_id[said["id"]], said["decision"], said["seen"]
         assert decision in KINDS
     except (ValueError, LookupError, TypeError, AssertionError):
         return 400, {"faults": ["that is no decision on a question of this file"]}
+    held = decisions.state().get(row["id"])
+    if seen != digest(as_asked(row, held)):
+        return 409, {"faults": ["this question was edited in another window"]}
     told: Row = {"id": row["id"], "decision": decision}
+    if decision == ACCEPT and held is not None and held["decision"] == EDIT:
+        told |= {"decision": EDIT, **as_asked(row, held)}  # what is shown is the edit, and that is what is accepted
     if decision == EDIT:
         clean, faults, doubts = edited(row, said)
         despite = said.get("despite") is True
         if faults or (doubts and not despite):
             return 422, {"faults": faults, "doubts": doubts}
         told |= clean | ({"despite": doubts} if doubts else {})
-    if decision == UNDO and row["id"] not in decisions.state():
+    if decision == UNDO and held is None:
         return 409, {"faults": ["there is nothing to take back"]}
-    decisions.decide(told)
+    try:
+        decisions.decide(told)
+    except OSError as error:
+        return 500, {"faults": [f"{decisions.path} cannot be written ({error.strerror})"]}
     return 200, {"question": _shown(row, decisions.state().get(row["id"]))}
 
 

@@ -60,6 +60,12 @@ class Value:
         """A number's magnitude, as it is written; None of what is no number."""
         return number_of(self.text) if self.kind in ("number", "year") else None
 
+    @property
+    def year(self) -> int | None:
+        """A date's year; None where it has none."""
+        found = re.search(r"\d{4}", self.text)
+        return int(found[0]) if found is not None else None
+
 
 @lru_cache(maxsize=1 << 17)
 def number_of(text: str) -> float | None:

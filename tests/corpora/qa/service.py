@@ -94,6 +94,23 @@ def torn(handler):
     handler.wfile.write(b'{"choices": [')
 
 
+def drips(handler):
+    """Blanks without end, each in time."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(20):
+        handler.wfile.write(b" ")
+        time.sleep(0.1)
+
+
+def busy_and_torn(handler):
+    """Too many requests, of which it does not come to say why."""
+    handler.send_response(429)
+    handler.send_header("Content-Length", "5000")
+    handler.end_headers()
+    time.sleep(1.0)
+
+
 def hangs(handler):
     time.sleep(1.5)
 

@@ -112,6 +112,41 @@ def test_an_old_value_that_was_only_rounded_is_no_wrong_choice():
     assert sorted(made.wrong) == ["300.5 billion", "450.2 billion", "610.7 billion"]
 
 
+def test_wrong_dates_are_of_one_time_with_the_right_one():
+    """Of four dates of four centuries the right one is known by its century."""
+    made = [f"It was built on {n} May {year}." for n, year in ((1, 1441), (2, 1711), (3, 2016), (4, 1951), (5, 1954))]
+    one = item("The mill was built on 6 June 1950.")
+    assert draft(one, stock(*made)) == "fewer than three values of the same kind elsewhere"
+    assert set(draft(one, stock(*made, "It was built on 7 May 1958.")).wrong) == {
+        "4 May 1951",
+        "5 May 1954",
+        "7 May 1958",
+    }
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "others"),
+    [
+        (
+            "The fleet left on April 6, 1506.",
+            "The fleet left on 6 April 1506.",
+            [f"left on {n} May 1506" for n in "123"],
+        ),
+        (
+            "Anna was queen of Judea.",
+            "Anna was queen of Judaea.",
+            ["queen of Spain", "queen of Egypt", "queen of Nubia"],
+        ),
+    ],
+)
+def test_another_spelling_is_no_update(was, now, others):
+    """The old one would be right, too; where it is another value, it is asked for."""
+    assert draft(item(now, was), stock(*others)) == "no number, date or name was updated"
+    assert isinstance(
+        draft(item(now, was.replace("April 6", "July 7").replace("Judea", "Galilee")), stock(*others)), Draft
+    )
+
+
 def test_a_label_that_stands_elsewhere_is_put_before_the_gap():
     made = draft(
         item("In all 4,210 sheep are white.", label="Herds"),

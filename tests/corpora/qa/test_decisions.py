@@ -77,6 +77,14 @@ def test_a_damaged_line_is_named(questions, line):
         Decisions(questions, writing=True)
 
 
+def test_a_line_ends_where_json_lines_end(questions):
+    """Not at a separator of Unicode's within a passage, which JSON writes as it is."""
+    rows = world.rows(questions)
+    rows[0]["passage"] += "\u2028\x85"
+    questions.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    assert Decisions(questions).rows == rows
+
+
 def test_two_reviews_at_once_are_refused(questions):
     first = Decisions(questions, writing=True)
     with pytest.raises(LockedError, match="is open in another review"):

@@ -16,7 +16,20 @@ from srt_peft.corpora.qa.endpoint import Endpoint
 from srt_peft.corpora.qa.items import Item
 from srt_peft.errors import DamagedError, LockedError, OptionError, SRTError
 from tests.corpora.qa import world
-from tests.corpora.qa.service import KEY, cut_off, fenced, hangs, obliging, prose, serving, status, torn
+from tests.corpora.qa.service import (
+    KEY,
+    busy_and_torn,
+    cut_off,
+    drips,
+    fenced,
+    hangs,
+    obliging,
+    prose,
+    serving,
+    status,
+    torn,
+)
+from tests.corpora.qa.test_making import run
 
 
 @pytest.fixture
@@ -53,7 +66,10 @@ def test_questions_are_asked_for_and_read(folder):
     assert not any(KEY in path.read_text() for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("deed", [status(429), status(503), status(500), cut_off, torn, hangs])
+@pytest.mark.parametrize(
+    "deed",
+    [status(429), status(503), status(500), status(429, Retry_After="nan"), cut_off, torn, hangs, drips, busy_and_torn],
+)
 def test_what_may_pass_is_tried_again(deed):
     with serving(deed, deed) as service:
         ((_, made),) = asking_at(service, timeout=0.5).drafts(items())
@@ -104,6 +120,25 @@ def test_what_will_not_pass_ends_in_words(folder, deed, told, monkeypatch):
         assert not set(first) & set(subjects(service)[asked:])
 
 
+def test_an_empty_reply_is_asked_about_again_without_it():
+    """A service that refuses an empty turn would end the command otherwise."""
+    with serving(lambda handler: handler.chat(""), lambda handler: handler.chat(None)) as service:
+        ((_, made),) = asking_at(service).drafts(items())
+    assert isinstance(made, Draft)
+    assert service.asked[0] == service.asked[1] == service.asked[2]
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\rx", f"{KEY} x", f"{KEY}é"])
+def test_a_key_that_cannot_be_sent_is_not_printed(key):
+    """http.client says it in full where a header cannot carry it; the end of a file's line is cut off."""
+    with serving() as service:
+        with pytest.raises(OptionError, match="--api-key-env names a key with") as refused:
+            asking_at(service, key=key)
+        assert KEY not in str(refused.value)
+        list(asking_at(service, key=f"{KEY}\r\n").drafts(items()))
+    assert service.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
 def subjects(service):
     """What was asked about, a request each."""
     return [messages[1]["content"] for messages in service.asked]
@@ -150,6 +185,8 @@ def test_as_few_are_asked_about_as_it_takes(folder):
         make(folder, service, n=2)
         few = len(service.asked)
         assert few <= 6
+        with pytest.raises(OptionError, match="what a model has answered is kept beside it, and not asked for again"):
+            make(folder, service, n=3)
         (folder / "qa.jsonl").unlink()
         make(folder, service, n=3)
         assert not set(subjects(service)[:few]) & set(subjects(service)[few:])
@@ -238,6 +275,17 @@ def test_answers_of_another_making_are_refused_by_name(folder):
         make(folder, service, n=1)
 
 
+def test_what_the_same_command_meets_again_is_not_said_to_go_on(folder):
+    """Answers are kept, but another model's command is refused as often as it is run."""
+    with serving() as service:
+        make(folder, service, n=1)
+        (folder / "qa.jsonl").unlink()
+        words = ("qa", "--from", folder, "--out", folder / "qa.jsonl", "--endpoint", service.url, "--model", "other")
+        told = run(*words, code=2)
+    assert "holds answers of another making" in told
+    assert "the same command goes on" not in told
+
+
 def test_two_at_once_do_not_mix(folder):
     from srt_peft.corpora.qa.drafts import Drafts
 
@@ -255,7 +303,11 @@ def test_two_at_once_do_not_mix(folder):
         ("http://", {}, "expected an address such as http"),
         ("http://me:secret@host/v1", {}, "put the key into an environment variable"),
         ("http://host/v1?key=secret", {}, "put the key into an environment variable"),
+        ("http://host/v1 x", {}, "expected an address such as http"),
+        ("http://host/vé", {}, "expected an address such as http"),
+        ("http://a..b/v1", {}, "expected an address such as http"),
         ("http://host/v1", {"timeout": 0}, "--timeout = 0: expected seconds"),
+        ("http://host/v1", {"timeout": float("inf")}, "--timeout = inf: expected seconds"),
         ("http://host/v1", {"concurrency": 0}, "--concurrency = 0: expected 1 or more"),
     ],
 )

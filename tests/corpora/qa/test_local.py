@@ -109,11 +109,12 @@ def test_what_does_not_fit_is_left_out(tmp_path, positions, kind):
         assert found == "passage and question do not fit the model"
 
 
-def test_what_a_random_model_writes_is_refused_and_counted(folder, tmp_path, monkeypatch):
+def test_what_a_random_model_writes_is_refused_and_counted(tmp_path, monkeypatch):
     """Not one of its questions passes, and each is kept, counted, and not asked for again."""
     monkeypatch.setattr(local_maker, "QUESTION", 12)
     monkeypatch.setattr(local_maker, "CHOICE", 6)
     towns = world.build(tmp_path / "towns", trained=2, held=1)
+    folder = build(tmp_path / "model", positions=400)  # with no room for the passage it writes sooner
     for _ in range(2):
         with pytest.raises(OptionError, match=r"yields no question \(old: 4 statements; .*; new: 3 statements; "):
             making.make(towns, towns / "qa.jsonl", 2, lambda _: Local(str(folder), 0), 0, {})

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import srt_peft
-from srt_peft.corpora.qa.decisions import Decisions, decisions_of
+from srt_peft.corpora.qa.decisions import Decisions, as_asked, decisions_of, digest
 from srt_peft.corpora.qa.page import Page
 from srt_peft.errors import OptionError
 from tests.corpora.qa import world
@@ -62,6 +63,9 @@ def ask(page, method, path, body=None, **headers):
 
 
 def post(page, said, **headers):
+    if isinstance(said, dict) and said.get("id") in page.decisions.by_id:
+        now = as_asked(page.decisions.by_id[said["id"]], page.decisions.state().get(said["id"]))
+        said = {"seen": digest(now), **said}
     ours = {"Content_Type": "application/json", "Origin": f"http://127.0.0.1:{page.server_port}", **headers}
     return ask(page, "POST", f"/{page.token}/decide", said if isinstance(said, bytes) else json.dumps(said), **ours)[0]
 
@@ -87,7 +91,14 @@ def test_only_the_page_itself_decides(questions):
         assert post(page, good, Content_Type="text/plain") == 403
         assert post(page, good, Host="evil.example") == 403
         assert post(page, good, Content_Length=str(1 << 30)) == 413
-        for bad in (b"nonsense", b"[]", {"id": "q1", "decision": "accept"}, {"id": "q100", "decision": "burn"}, {}):
+        for bad in (
+            b"nonsense",
+            b"[]",
+            b'{"id": "q100", "decision": "accept"}',
+            {"id": "q1", "decision": "accept"},
+            {"id": "q100", "decision": "burn"},
+            {},
+        ):
             assert post(page, bad) == 400
         assert post(page, {"id": "q100", "decision": "undo"}) == 409
         assert post(page, {"id": "q100", "decision": "edit"}) == 422
@@ -106,6 +117,22 @@ def test_the_page_may_load_nothing_from_elsewhere(questions):
     assert headers["Cache-Control"] == "no-store"
     assert b"http" not in content
     assert b"{{" not in content
+
+
+def test_what_the_disk_does_not_take_is_no_decision(questions):
+    """Neither now nor later: the next one that fits is the next line."""
+    told, limits = {"id": "q100", "decision": "accept"}, resource.getrlimit(resource.RLIMIT_FSIZE)
+    with serving(questions) as page:
+        assert post(page, told) == 200
+        before = decisions_of(questions).read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, limits[1]))
+        try:
+            assert post(page, {"id": "q101", "decision": "reject"}) == 500
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert decisions_of(questions).read_bytes() == before
+        assert post(page, {"id": "q102", "decision": "accept"}) == 200
+    assert [row["id"] for row in world.rows(decisions_of(questions))] == ["q100", "q102"]
 
 
 def test_a_port_that_is_taken_is_told(questions):
@@ -236,12 +263,60 @@ def test_an_edit_that_is_wrong_is_not_saved(browser, questions):
     assert row["choices"] == ["44", "22", "33", "55"]
 
 
-def test_what_is_not_saved_is_said(browser, questions):
-    """The server is gone: the page says so, and stays where it is."""
+def edit_to(browser, text):
+    press(browser, "e")
+    browser.until("document.activeElement.id === 'edit-question'")
+    write(browser, "#edit-question", text)
+    write(browser, "#edit-choices label:nth-of-type(1) input[type=text]", "44")
+
+
+def test_an_edit_outlives_what_is_pressed_after_it(browser, questions, tmp_path):
+    """Accepted where it is shown, it is kept as it is shown; a window that shows what was before it decides nothing."""
+    asked, editor = "document.getElementById('question').textContent", "document.getElementById('editor').hidden"
     with serving(questions) as page:
+        visit(browser, page.url)
+        edit_to(browser, "Which number is it, before or after?")
+        browser.run("document.querySelector('#filter input[value=all]').click()")
+        assert browser.run(editor) is False
+        press(browser, "Enter", ctrl=True)
+        browser.until(f"{SAID} === 'Saved.'")
+        for key in "fka":
+            press(browser, key)
+        browser.until(f"{SAID} === 'Saved: accepted.'")
+        press(browser, "k")
+        browser.until(f"{HERE} === 'q100'")
+        assert browser.run(asked) == "Which number is it, before or after?"
+        other = {
+            "question": "Which number is it, after or before?",
+            "choices": ["44", "22", "33", "100"],
+            "answer": "D",
+        }
+        assert post(page, {"id": "q100", "decision": "edit", "despite": True, **other}) == 200
+        press(browser, "a")
+        browser.until(f"{SAID}.includes('was edited in another window')")
+    run("review", questions, "--export", tmp_path / "kept.jsonl")
+    assert [kept["question"] for kept in world.rows(tmp_path / "kept.jsonl")] == [other["question"]]
+
+
+def test_a_key_that_is_held_down_decides_once(browser, questions):
+    with serving(questions) as page:
+        visit(browser, page.url)
+        for again in (False, True, True):
+            browser.ask("Input.dispatchKeyEvent", type="keyDown", key="a", text="a", autoRepeat=again)
+        press(browser, "r")
+        browser.until(f"{SAID} === 'Saved: rejected.'")
+        assert browser.run(COUNTS).startswith("2 of 6")
+
+
+def test_what_is_not_saved_is_said(browser, questions):
+    """The server is gone: the page says so where it is seen, in a small window too, and stays where it is."""
+    with serving(questions) as page:
+        browser.size(320, 500)
         visit(browser, page.url)
     press(browser, "a")
     browser.until(f"{SAID}.startsWith('Not saved')")
+    assert browser.run("document.getElementById('said').getBoundingClientRect().bottom") <= 500
+    browser.size(1400, 900)
     assert browser.run(HERE) == "q100"
     assert browser.run(COUNTS).startswith("0 of 6")
 
@@ -271,8 +346,9 @@ def test_the_command_serves_until_it_is_interrupted(questions):
         port, token = address.removeprefix("http://127.0.0.1:").rstrip("/").split("/")
         connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=5)
         headers = {"Content-Type": "application/json", "Origin": f"http://127.0.0.1:{port}"}
-        number = {"accept": "q100", "reject": "q101"}[decision]
-        connection.request("POST", f"/{token}/decide", json.dumps({"id": number, "decision": decision}), headers)
+        number = {"accept": 100, "reject": 101}[decision]
+        said = {"id": f"q{number}", "decision": decision, "seen": digest(row(number))}
+        connection.request("POST", f"/{token}/decide", json.dumps(said), headers)
         assert connection.getresponse().status == 200
         connection.close()
         process.send_signal(end)

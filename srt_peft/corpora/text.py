@@ -8,14 +8,8 @@ was said before is left out (`writing`). Both snapshots are held in memory.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +22,8 @@ from srt_peft.corpora.rows import Context, held_out_of, is_held_out, rows_of_pai
 from srt_peft.corpora.snapshots import Snapshot
 from srt_peft.corpora.tables import Tally
 from srt_peft.corpora.writing import Entry, bar, write
-from srt_peft.errors import OptionError, StateError
+from srt_peft.data import processes
+from srt_peft.errors import OptionError
 
 COMMAND = "corpus text"
 PART = 1 << 21
@@ -143,50 +138,8 @@ def _made(
 
 def in_processes(do: Callable[..., Any], calls: Sequence[tuple[Any, ...]], workers: int | None) -> Iterator[Any]:
     """What a function gives for each call, in their order; by as many processes as there are cores."""
-    count = min(len(calls), workers or cores())
+    count = min(len(calls), workers or processes.cores())
     if count <= 1:
         yield from (do(*call) for call in calls)
-        return
-    from multiprocessing import get_all_start_methods, get_context  # noqa: PLC0415
-
-    context = get_context("fork" if "fork" in get_all_start_methods() else None)
-    try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=begin, initargs=(os.getpid(),)) as executor:
-            ahead: deque[Future[Any]] = deque()
-            try:
-                for call in calls:
-                    ahead.append(executor.submit(do, *call))
-                    if len(ahead) > 2 * count:
-                        yield ahead.popleft().result()
-                while ahead:
-                    yield ahead.popleft().result()
-            finally:
-                executor.shutdown(wait=True, cancel_futures=True)
-    except BrokenProcessPool:
-        raise killed(count) from None
-
-
-def killed(count: int) -> StateError:
-    """What to tell when a process has gone."""
-    return StateError(
-        f"One of {count} processes was killed, probably for want of memory. What was finished is kept: run the same "
-        "command again with fewer --workers."
-    )
-
-
-def cores() -> int:
-    """How many cores we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def begin(parent: int) -> None:
-    """What a process does first, in which others work for `parent`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """End when the parent was killed: nobody would tell us, and we would wait for work for ever."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    else:
+        yield from processes.in_order(processes.pool(count), count, do, calls)

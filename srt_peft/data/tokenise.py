@@ -13,11 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -25,11 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from srt_peft.data import pool as pools
+from srt_peft.data import pool as pools, processes
 from srt_peft.data.cutting import Coded, fitted, sections
 from srt_peft.data.reading import PLACE, fail
 from srt_peft.data.sources import CHECKS, Document
-from srt_peft.errors import OptionError, StateError, did_you_mean
+from srt_peft.errors import OptionError, did_you_mean
 from srt_peft.review.files import Columns
 from srt_peft.review.rows import IDENTITY_BYTES
 
@@ -176,7 +172,7 @@ def _rendered(plan: Plan, batch: Sequence[Section]) -> list[str]:
 def tokenised(batches: Iterator[list[Section]], plan: Plan, workers: int | None) -> Iterator[Columns]:
     """The columns of each batch, in order; in processes where there is enough to do, or where asked for."""
     head = list(islice(batches, _INLINE_BATCHES))
-    count = workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    count = workers or processes.cores()
     inline = count == 1 or (workers is None and len(head) < _INLINE_BATCHES)
     every = chain(head, batches)
     for found in map(tokenise, _forever(plan), every) if inline else _in_processes(every, plan, count):
@@ -192,29 +188,11 @@ def _forever(plan: Plan) -> Iterator[Plan]:
 
 
 def _in_processes(batches: Iterable[list[Section]], plan: Plan, count: int) -> Iterator[Columns | str]:
-    from multiprocessing import get_all_start_methods, get_context  # noqa: PLC0415
-
-    # A fork needs no `if __name__ == "__main__"` of our caller, and no second import of transformers.
-    context = get_context("fork" if "fork" in get_all_start_methods() else None)
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # else each process starts a thread a core, and warns of the fork
     try:
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(plan,)) as executor:
-            ahead: deque[Future[Columns | str]] = deque()
-            try:
-                for batch in batches:
-                    ahead.append(executor.submit(_tokenise_here, batch))
-                    if len(ahead) > 3 * count:
-                        yield ahead.popleft().result()
-                while ahead:
-                    yield ahead.popleft().result()
-            finally:
-                executor.shutdown(wait=True, cancel_futures=True)
-    except BrokenProcessPool:
-        raise StateError(
-            f"One of {count} processes that tokenise was killed, probably for want of memory. Nothing was left behind: "
-            "try again with fewer workers."
-        ) from None
+        executor = processes.pool(count, _begin, (plan,))
+        yield from processes.in_order(executor, count, _tokenise_here, ((batch,) for batch in batches))
     finally:
         if before is None:
             os.environ.pop("TOKENIZERS_PARALLELISM", None)
@@ -226,7 +204,6 @@ _here: list[Plan] = []
 
 
 def _begin(plan: Plan) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends us
     _here[:] = [plan]
 
 

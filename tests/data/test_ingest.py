@@ -590,7 +590,7 @@ def test_bad_chats(tmp_path):
 def test_a_killed_process_is_told_and_leaves_nothing(made, home, monkeypatch):
     """As the kernel does it where memory is short: an error, and no waiting for ever."""
     monkeypatch.setattr(tokenise, "_tokenise_here", _die)
-    with pytest.raises(StateError, match=r"One of 2 processes that tokenise was killed.*fewer workers"):
+    with pytest.raises(StateError, match=r"One of 2 processes was killed.*fewer workers"):
         run(made(STORIES), byte_bpe(), workers=2)
     assert list((home / "pools").iterdir()) == []
 

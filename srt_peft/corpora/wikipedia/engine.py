@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
-from srt_peft.corpora.text import begin, cores, killed
 from srt_peft.corpora.wikipedia.dump import Advance
+from srt_peft.data import processes
 from srt_peft.errors import OptionError
 
 Task = tuple[int, Any]
@@ -32,7 +32,7 @@ def engine_of(name: str, workers: int | None) -> Engine:
     if name == "ray" and find_spec("ray") is None:
         fault = "--engine = ray: it is not installed: pip install 'srt-peft[ray]', here and on the nodes"
         raise OptionError("the arguments", [fault])
-    count = workers or cores()
+    count = workers or processes.cores()
 
     def run(function: Function, tasks: Iterator[Task], advance: Advance) -> Iterator[Any]:
         return ENGINES[name](function, tasks, advance, count)
@@ -45,16 +45,10 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
         for _, task in tasks:
             yield function(task, advance)
         return
-    from multiprocessing import get_all_start_methods, get_context  # noqa: PLC0415
-
-    # A fork needs no `if __name__ == "__main__"` of our caller.
-    context = get_context("fork" if "fork" in get_all_start_methods() else None)
-    done = context.Value("q", 0)
+    done = processes.context().Value("q", 0)
     seen = 0
     try:
-        with ProcessPoolExecutor(
-            count, mp_context=context, initializer=_begin, initargs=(function, done, os.getpid())
-        ) as pool:
+        with processes.pool(count, _begin, (function, done)) as pool:
             waiting: set[Future[Any]] = set()
             try:
                 waiting |= {pool.submit(_here, task) for _, task in islice(tasks, _AHEAD * count)}
@@ -69,14 +63,13 @@ def _local(function: Function, tasks: Iterator[Task], advance: Advance, count: i
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
     except BrokenProcessPool:
-        raise killed(count) from None
+        raise processes.killed(count) from None
 
 
 _at_work: list[Any] = []
 
 
-def _begin(function: Function, done: Any, parent: int) -> None:
-    begin(parent)
+def _begin(function: Function, done: Any) -> None:
     _at_work[:] = [function, done]
 
 

@@ -158,7 +158,7 @@ def blocks(plan: Plan, output: Path) -> list[Block]:
             mine.setdefault(cell.row.name, {})[cell.seed] = found
     made = []
     for world in plan.worlds:
-        for tuning in plan.tunings:
+        for tuning in plan.tunings_of(world):
             rows = kept.get((world.name, tuning), {})
             if rows:
                 some = next(iter(next(iter(rows.values())).values()))

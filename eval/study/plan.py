@@ -124,11 +124,15 @@ class Plan:
         """The rows that this world has."""
         return [r for r in self.rows if world.kind in r.kinds and (not world.rows or r.name in world.rows)]
 
+    def tunings_of(self, world: World) -> tuple[str, ...]:
+        """The tunings that this world has."""
+        return world.tuning or self.tunings
+
     def cells(self) -> Iterator[Cell]:
         """Every cell: seed by seed, so that a study that was stopped has all rows of some seeds."""
         for seed in self.seeds:
             for world in self.worlds:
-                for tuning in world.tuning or self.tunings:
+                for tuning in self.tunings_of(world):
                     yield from (Cell(world, tuning, row, seed) for row in self.rows_of(world))
 
 

@@ -89,7 +89,8 @@ def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
     ]
     text = {"kind": "text", "new": "factbook", "steps": 2, "taught": 2, "pieces": 30, "sources": "shuffled",
             "old": {"stories": 20, "factbook": 20, "peps": 10}}  # fmt: skip
-    path = grid(tmp_path, rows, worlds={"tiny": FACTS, "mixture": text})
+    both = {name: {**one, "tuning": ["full"]} for name, one in (("tiny", FACTS), ("mixture", text))}
+    path = grid(tmp_path, rows, worlds=both, tuning=["lora"])  # which neither has
     words = ("run", "--grid", path, "--data", data, "--jobs", 2, "--output", tmp_path / "out")
     done = begun(*words, home=home)
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,7 @@ def test_what_documents_link_to_is_there(document):
         assert (path.parent / target).exists(), target
 
 
+@pytest.mark.slow
 def test_the_readme_update_runs_as_it_is_printed(tmp_path):
     """Both lines of it, in a folder that has what a clone has; the new text is learned, and the adapter loads."""
     blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -78,6 +78,7 @@ def data(tmp_path_factory):
 # --- run ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
     """Facts and text, two processes: every cell's figures are there, compute is matched, and no weights are left."""
     rows = [
@@ -126,6 +127,7 @@ def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
     assert re.search(r"Base, held-out less replayed: .*stories [+−]\d", told.stdout)
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_and_leaves_no_process(home, tmp_path):
     """SIGKILL after the first cell: the workers end, what is there stays, and the same command does the rest."""
     path = grid(tmp_path, [{"name": "cpt", "entry": "cpt"}], seeds="1-5")

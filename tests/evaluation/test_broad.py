@@ -316,6 +316,7 @@ list(broad.score(model, byte_bpe(), answers=Path(sys.argv[1]), tasks=["mmlu_anat
 """
 
 
+@pytest.mark.slow
 def test_a_kill_costs_the_question_under_way(model, data, tmp_path):
     """kill -9 as soon as a terminal shows how long it will take; then only what was not answered is asked."""
     answers = tmp_path / "answers.jsonl"

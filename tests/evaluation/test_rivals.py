@@ -181,6 +181,7 @@ cli.main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_gone_on_with(world, held):
     """By the command line: the same contest.json as that of a contest that was never stopped."""
     words = ["compare", str(world / "recipe.yaml"), "--schedulers", ",".join(NAMES), "--seeds", "2", "--format", "json"]

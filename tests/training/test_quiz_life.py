@@ -79,6 +79,7 @@ def test_slots_and_forgetting_are_told_by_deck(whole):
     assert any(line["forgetting"][0] != 0 for line in steps(whole))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_ends_with_the_same_bytes(world, asked, whole, tmp_path):  # noqa: F811
     """Also between a quiz and its review: who was asked is asked again."""
     run, moments, path = tmp_path / "run", random.Random(0), tmp_path / "run.yaml"
@@ -106,6 +107,7 @@ def test_packing_changes_nobody_who_is_asked_or_drawn(asked, whole, tmp_path):
     assert drawn(tmp_path / "run") == drawn(whole)
 
 
+@pytest.mark.slow
 def test_two_processes_ask_and_draw_what_one_does(asked, whole, tmp_path):
     """The references, too: each rank scores a part, and all know all."""
     path = tmp_path / "two.yaml"

@@ -221,6 +221,7 @@ def test_saved_by_two_resumed_by_one(world, two, one, tmp_path):
     assert_same_run(run, one)
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_by_two_it_ends_with_the_same_bytes(world, two, tmp_path):
     """SIGKILL for all at once; then for one process only, whom the others do not outlive."""
     run = tmp_path / "killed"

@@ -273,6 +273,7 @@ def test_a_cell_that_was_asked_otherwise_or_of_other_data_is_not_taken_up(run):
         cells.read_base(replace(cell, digest=1), output)
 
 
+@pytest.mark.slow
 def test_what_fails_is_told_and_the_next_call_does_what_is_left(tmp_path, wines):
     """First match without the schedule whose counts it draws; then all, after a cell and the base were damaged."""
     rows = ("base", "uniform", "paper", "match")

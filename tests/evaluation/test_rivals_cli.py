@@ -137,6 +137,7 @@ def test_a_mistake_is_told_before_anything_is_made(case, world):
     assert not (world / "never").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_comparison_is_left_as_it_is(world, finished):
     """Both values are told, and what to do; and so for a folder of anything else."""
 

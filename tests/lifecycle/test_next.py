@@ -120,6 +120,7 @@ def inspected(run, known, texts):
         assert [(one["step"], one["quality"]) for one in told["reviews"]] == seen_before[i].reviews
 
 
+@pytest.mark.slow
 def test_it_is_merged_first_where_the_recipe_says_so(first, tmp_path):
     """From the command line: the next update has a base of its own, and a new adapter; called again, it is redone."""
     out, new = tmp_path / "merged", lines(tmp_path / "w2.jsonl", week(2))

@@ -47,7 +47,7 @@ def test_a_walk_visits_every_number_once():
         assert seen == first, "the walk does not depend on the block"
 
 
-@pytest.mark.parametrize(("members", "k"), [(20, 3), (20, 10), (5000, 10)])
+@pytest.mark.parametrize(("members", "k"), [(20, 3), (20, 10), pytest.param(5000, 10, marks=pytest.mark.slow)])
 def test_each_member_is_drawn_equally_often(members, k):
     """Chi-square over the inclusions of each member; both ways of drawing, few of many and most of few."""
     ids = IdSet(np.ones(members, dtype=bool))

@@ -242,6 +242,7 @@ def test_killed_twice_and_resumed_by_two_it_ends_with_the_same_bytes(world, two,
     assert_same_bytes(run, two)
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_launcher_saves_and_says_how_to_go_on(world, tmp_path):
     """Once, however many processes are asked to stop; and what was learned until then is saved."""
     run = tmp_path / "stopped"

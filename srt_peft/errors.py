@@ -33,7 +33,7 @@ class OptionError(SRTError, ValueError):
     exit_code = 2
 
     def __init__(self, what: str, faults: Sequence[str], *, most: int | None = None) -> None:
-        self.faults = tuple(faults)
+        self.faults = tuple(dict.fromkeys(faults))  # one file may be named twice
         self._what, self._most = what, most
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults):,} faults"
         more = len(self.faults) - len(self.faults[:most])

@@ -14,6 +14,7 @@ def _code(args: Arguments) -> None:
     from srt_peft.corpora.code.build import build
     from srt_peft.corpora.code.options import Options
     from srt_peft.corpora.code.tally import told
+    from srt_peft.corpora.writing import closing
 
     if faults := check_workers(args):
         raise OptionError("the arguments", faults)
@@ -21,8 +22,7 @@ def _code(args: Arguments) -> None:
     out = Path(args.out)
     manifest = build(args.repos, out, options, workers=args.workers)
     say(told(manifest["counts"]))
-    say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
-    say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")
+    say(closing(out))
 
 
 COMMAND = Command(

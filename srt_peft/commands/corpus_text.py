@@ -18,6 +18,7 @@ def _text(args: Arguments) -> None:
     from srt_peft.corpora.folder import check_out
     from srt_peft.corpora.tables import told
     from srt_peft.corpora.text import Options, make
+    from srt_peft.corpora.writing import closing
 
     faults = list(_faults(args))
     if faults:
@@ -32,8 +33,7 @@ def _text(args: Arguments) -> None:
     say(told(figures))
     for what, count in manifest["counts"]["left out"].items():
         say(f"left out: {count:,} {what}")
-    say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
-    say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")
+    say(closing(out))
 
 
 _COLUMNS = ("key", "text_column", "title_column", "source_column")

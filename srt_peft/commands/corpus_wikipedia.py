@@ -16,6 +16,7 @@ def _wikipedia(args: Arguments) -> None:
     from srt_peft.corpora.wikipedia.build import Options, wikipedia
     from srt_peft.corpora.wikipedia.choose import table_of
     from srt_peft.corpora.wikipedia.topics import NAMES
+    from srt_peft.corpora.writing import closing
 
     options = Options(
         namespaces=tuple(args.namespaces.split(",")),
@@ -33,8 +34,7 @@ def _wikipedia(args: Arguments) -> None:
     say(f"\n{table_of(figures)}\n")
     say(_listed(f"pages, by {figures['pages known by']}", figures["pages"]))
     say(_listed("left out", figures["left out"]))
-    say(f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:")
-    say(f"    srt-peft plan {out}/recipe.yaml model.base=BASE")
+    say(closing(out))
 
 
 def _listed(what: str, counts: dict[str, Any]) -> str:

@@ -163,7 +163,10 @@ def _shared_key(files: Sequence[Sequence[Path]]) -> str:
     for name in KEYS:
         if all(name in columns for columns in known):
             return name
-    has = "; ".join(", ".join(columns) or "none" for columns in known)
+    empty = [str(found[0]) for found, columns in zip(files, known, strict=True) if not columns]
+    if empty:
+        raise OptionError("the arguments", [f"{file}: has no row; expected a document a row" for file in empty])
+    has = "; ".join(", ".join(columns) for columns in known)
     wanted = ", ".join(KEYS)
     raise OptionError("the arguments", [f"--key = not given: no column of {wanted} is in both ({has}); name the key"])
 

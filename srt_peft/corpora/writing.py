@@ -8,6 +8,7 @@ replaced are no part of this: they are suspended, so nothing is left out for the
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -64,8 +65,8 @@ def recipe(out: Path, heading: str, *, several: bool) -> str:
     lines = [
         f"# {heading}",
         "#",
-        f"# Look first:  srt-peft plan {out}/recipe.yaml model.base=BASE",
-        f"# Launch:      srt-peft train {out}/recipe.yaml model.base=BASE output=runs/this-update",
+        f"# Look first:  {_typed('plan', out)}",
+        f"# Launch:      {_typed('train', out, 'output=runs/this-update')}",
         "# or copy `data` into a recipe of your own (`srt-peft recipes list`). Paths are from where you launch it.",
         "",
         "data:",
@@ -77,6 +78,16 @@ def recipe(out: Path, heading: str, *, several: bool) -> str:
         "  supersedes: supersedes # the column of new that names the old rows which no longer hold",
     ]
     return "\n".join(lines) + "\n"
+
+
+def closing(out: Path) -> str:
+    """What is said once a corpus is there: where it lies, and what to do next."""
+    return f"\nThe corpus lies in {out}. Look at what its schedule comes to, and train:\n    {_typed('plan', out)}"
+
+
+def _typed(command: str, out: Path, *overrides: str) -> str:
+    """A command over a corpus's recipe, as a shell takes it."""
+    return shlex.join(["srt-peft", command, f"{out}/recipe.yaml", "model.base=BASE", *overrides])
 
 
 def _quoted(path: Path) -> str:

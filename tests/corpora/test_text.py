@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -349,6 +351,7 @@ def test_the_same_twice_and_an_empty_diff_are_told(folders, tmp_path, capsys):
     ("found", "words", "told"),
     [
         ([{"name": "a", "text": "b"}], [], "--key = not given: no column of id, key, path, url, title is in both"),
+        ([], [], "old.jsonl: has no row; expected a document a row"),
         ([{"id": "a", "text": "b"}], ["--key", "idd"], "has no column 'idd' (did you mean 'id'?)"),
         ([{"id": "a", "body": "b"}], [], "has no column 'text'"),
         ([{"id": "a", "text": "b"}, {"id": "a", "text": "c"}], [], "line 2: 'id' is 'a', as of"),
@@ -362,6 +365,19 @@ def test_what_is_wrong_with_a_table_is_told(tmp_path, capsys, found, words, told
     new = jsonl(tmp_path / "new.jsonl", {"id": "a", "text": "Other."})
     assert told in refused(capsys, "--old", old, "--new", new, *words, "--out", tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
+
+
+def test_what_to_type_next_can_be_typed_wherever_the_corpus_lies(tmp_path):
+    """A path with a space in it is quoted, on the screen and in the recipe's comments."""
+    old = jsonl(tmp_path / "old.jsonl", {"id": 1, "text": "It is."})
+    new = jsonl(tmp_path / "new.jsonl", {"id": 1, "text": "It was."})
+    out = tmp_path / "this week's"
+    shown = run("--old", old, "--new", new, "--held-out", "0", "--out", out)
+    comments = (out / "recipe.yaml").read_text()
+    commands = re.findall("srt-peft (?:plan|train) .*BASE.*", shown + comments)
+    assert [shlex.split(line)[1:3] for line in commands] == [
+        [name, f"{out}/recipe.yaml"] for name in ("plan", "plan", "train")
+    ]
 
 
 def test_what_is_wrong_with_the_paths_is_told_at_once(folders, tmp_path, capsys):

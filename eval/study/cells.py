@@ -27,6 +27,7 @@ from srt_peft.errors import SRTError
 from srt_peft.evaluation import suites
 from srt_peft.evaluation.rivals import contest
 from srt_peft.evaluation.targets import target_of
+from srt_peft.training.folder import replace
 from srt_peft.training.recipe import load_recipe
 
 FORWARD = {"full": 1 / 3, "lora": 1 / 2}
@@ -62,9 +63,7 @@ def run(cell: Cell, output: Path) -> None:
     found |= {"asked": cell.asked, "metric": made.metric, "seconds": round(time.monotonic() - started, 1)}
     path = output / cell.place
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}-{os.getpid()}")
-    beside.write_text(json.dumps(found), encoding="utf-8")
-    beside.replace(path)
+    replace(path, json.dumps(found))
 
 
 def _steps(cell: Cell, output: Path) -> int:

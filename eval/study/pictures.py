@@ -14,6 +14,8 @@ from eval.study.plan import Plan
 
 COLOURS = {"worst": "#d55e00", "mean": "#0072b2", "weighted": "#009e73", "new": "#888888"}
 NAMES = {"worst": "worst source", "mean": "mean of sources", "weighted": "all of old", "new": "new"}
+FAR = ("cpt", "ppl")
+"""Whom the tables tell and the pictures leave out: so far off that nothing could be told of the others."""
 WIDTH, LEFT, RIGHT, TOP, ROW = 760, 250, 20, 66, 46
 
 
@@ -37,7 +39,7 @@ def picture(block: Block) -> str:
     found = {
         line.name: {m: against(line, reference, m) for m in COLOURS}
         for line in block.lines.values()
-        if line is not reference and line.name != "cpt"
+        if line is not reference and line.name not in FAR
     }
     told = {name: {m: a for m, a in of.items() if a is not None} for name, of in found.items()}
     told = {name: of for name, of in told.items() if of}

@@ -241,7 +241,7 @@ def by_ids(path: Path) -> Callable[[Sequence[Holder], Tombstones], Chosen]:
             before |= mine is not None and not mine
             unknown += [f"{word!r} is nobody's"] if mine is None else []
         if unknown:
-            raise OptionError(f"--ids = {path}", [*unknown[:MOST], *_more(unknown), _EXPECTED])
+            raise OptionError(f"--ids = {path} ({_EXPECTED})", unknown, most=MOST)
         return Chosen("--ids", frozenset(found), frozenset(named), before)
 
     return choose
@@ -287,7 +287,3 @@ def _check_one(holders: Sequence[Holder], word: str) -> None:
     if len(holders) > 1:
         fault = f"{word!r} is a number, and each of {len(holders)} runs has one: expected one RUN, or identities"
         raise OptionError(WHAT, [fault])
-
-
-def _more(unknown: Sequence[str]) -> list[str]:
-    return [f"and {len(unknown) - MOST:,} more"] if len(unknown) > MOST else []

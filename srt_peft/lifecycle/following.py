@@ -162,16 +162,21 @@ def follow(
     horizon = recipe.next.horizon or last.steps
     out.mkdir(parents=True, exist_ok=True)
     made = make(left_by(last, old), out / FOLDER, keep=recipe.next.keep, horizon=horizon)
+    _name(recipe, run, out)
     texts.corpora(recipe, load_tokenizer(given.model.base, given.model.revision))  # told before a merge, if none is new
     shutil.rmtree(out / BASE, ignore_errors=True)  # of an earlier call, which was stopped, or went on otherwise
     if recipe.next.adapter == "merge":
         assert merge is not None, "whoever offers to merge knows how"
         merge(last.checkpoint, out / BASE)
+    return recipe, made
+
+
+def _name(recipe: Recipe, run: Path, out: Path) -> None:
+    """Make the folder a run, which `forget` finds by its recipe: at once, since texts lie in it whatever comes next."""
     if (run / tombstones.FORGOTTEN / tombstones.FILE).is_file():
         stones = (run / tombstones.FORGOTTEN / tombstones.FILE).read_bytes()
         tombstones.write(out / tombstones.FORGOTTEN / tombstones.FILE, stones)
     replace(out / RECIPE, dump(recipe))
-    return recipe, made
 
 
 def _next_name(run: Path) -> Path:
@@ -185,6 +190,8 @@ def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
     known = {FOLDER, BASE, PUSHED, RECIPE, f".{RECIPE}.new", f".{BASE}.part", tombstones.FORGOTTEN}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if not any(path.is_file() and path.name != "lock" for path in (out / REVIEW).rglob("*")):
+        there.discard(REVIEW)  # `forget` has held it
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:
         what = f"holds {strange[0]} already" if strange else "is a file"

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,10 @@ from srt_peft import OptionError, ReviewState
 from srt_peft.data import Pool
 from srt_peft.data.history import open_history
 from srt_peft.lifecycle import inspect
+from srt_peft.lifecycle.choosing import by_match
 from srt_peft.lifecycle.following import follow
+from srt_peft.lifecycle.forget import forget
+from srt_peft.lifecycle.holders import look
 from srt_peft.review import ReviewLog
 from srt_peft.training import checkpoint
 from srt_peft.training.loop import train
@@ -282,3 +286,19 @@ def test_what_cannot_be_is_told_and_leaves_everything_as_it_was(first, tmp_path,
         train(follow(given["run"], given["new"], out=given["out"], overrides=given["overrides"])[0])
     assert told in str(error.value)
     assert sorted(path.name for path in first.rglob("*")) == before
+    if (given["out"] / "history").is_dir() and given["out"] != first:
+        assert look(given["out"]).pools, "texts were copied, and `forget` knows of them"
+
+
+def test_a_folder_that_forget_has_held_is_prepared_again(first, tmp_path, monkeypatch):
+    """Nobody has trained there: the lock is all that `forget` leaves of a review."""
+    monkeypatch.setenv("SRT_PEFT_HOME", str(tmp_path / "home"))
+    run, out, new = tmp_path / "weeks-01", tmp_path / "run", [lines(tmp_path / "w2.jsonl", week(2))]
+    shutil.copytree(first, run)
+    follow(run, new, out=out)
+    forget([run, out], by_match(re.escape(week(1)[0][:40])), agreed=lambda _: True)
+    assert (out / "review/state/lock").is_file()
+    follow(run, new, out=out)
+    (out / "review/log").write_bytes(b"records")
+    with pytest.raises(OptionError, match="holds review already"):
+        follow(run, new, out=out)

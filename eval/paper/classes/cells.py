@@ -28,10 +28,11 @@ from torch import Tensor, nn
 from eval.paper.classes import ewc, networks, update
 from eval.paper.classes.entries import COSTED, FORWARD, MATCHED, ROWS, options_of, scheduler_of
 from eval.paper.classes.sources import Source
-from eval.paper.classes.splits import Data, split
+from eval.paper.classes.splits import HELD_OUT, Data, split
 from eval.paper.classes.worlds import World
 from srt_peft.errors import SRTError
 from srt_peft.review import Draw
+from srt_peft.training.folder import replace
 
 FISHER = 2_000
 """So many old examples, by chance of the seed, at most: their gradients are taken one by one."""
@@ -63,12 +64,16 @@ class Cell:
         """All that decides what comes of it, but for the lengths at which it is asked."""
         entry = ROWS[self.row]
         name, options = options_of(entry, self.world, self.seed)
-        return {**self.begun, "entry": asdict(entry), "scheduler": name, "options": options}
+        after = Cell(self.world, self.digest, entry.after, self.seed).asked if entry.after else None
+        own = {"entry": asdict(entry), "scheduler": name, "options": options}
+        return {**self.begun, **own, "after": after, "forward": FORWARD}
 
     @property
     def begun(self) -> dict[str, Any]:
         """All that decides what comes of its base."""
-        return {"world": asdict(self.world) | {"lengths": None}, "data": self.digest, "seed": self.seed}
+        world = asdict(self.world) | {"lengths": None}
+        settings = [networks.CHANNELS, networks.HIDDEN, networks.WIDE, FISHER, HELD_OUT]
+        return {"world": world, "data": self.digest, "seed": self.seed, "settings": settings}
 
 
 def kept(cell: Cell, output: Path) -> dict[str, Any] | None:
@@ -94,13 +99,7 @@ def run(cell: Cell, source: Source, output: Path) -> None:
     found |= {"asked": cell.asked, "seconds": round(time.monotonic() - started, 2)}
     path = output / cell.place
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
-    beside.write_text(json.dumps(found), encoding="utf-8")
-    beside.replace(path)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}-{os.getpid()}")
+    replace(path, json.dumps(found))
 
 
 def _updated(cell: Cell, data: Data, output: Path) -> dict[str, Any]:
@@ -186,7 +185,7 @@ def make_base(cell: Cell, source: Source, output: Path) -> None:
     kept |= {INFORMATION + name: value.contiguous() for name, value in information.items()}
     path = output / cell.base
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
+    beside = path.with_name(f".{path.name}-{os.getpid()}")
     save_file(kept, beside, {"begun": json.dumps(cell.begun)})
     beside.replace(path)
 

@@ -6,12 +6,15 @@ The reference is the better uniform of that world and tuning, by *both*. A miss 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from eval.study.figures import UNITS, Against, Block, Line, against
 
 NEW_WITHIN = 5.0
 """Thousandths of a nat."""
+QUIZZES = ("auto-quiz", "decks: off, quiz")
+"""The rows that ask at every step."""
 
 
 def told(found: Sequence[Block]) -> Iterator[str]:
@@ -49,13 +52,13 @@ def _equal_compute(block: Block, _: Sequence[Block]) -> Lines:
 
 def _quiz(block: Block, _: Sequence[Block]) -> Lines:
     """Weighted lower than the better uniform's; cheaper forms under 10 % of a step with most of the gain."""
-    quiz, reference = _pair(block, "auto-quiz")
-    auto = block.lines.get("auto")
-    if not quiz or not reference or block.world.kind != "text" or _wrong(block):
+    if block.better is None or block.world.kind != "text" or _wrong(block):
         return
-    found = against(quiz, reference, "weighted")
-    yield _said(found is not None and found.mean > 0, block, "all of old, auto-quiz", found)
-    if auto is None:
+    for name in (name for name in QUIZZES if name in block.lines):
+        found = against(block.lines[name], block.better, "weighted")
+        yield _said(found is not None and found.mean > 0, block, f"all of old, {name}", found)
+    quiz, auto = block.lines.get("auto-quiz"), block.lines.get("auto")
+    if quiz is None or auto is None:
         return
     whole = auto.mean("mean") - quiz.mean("mean")
     for name in block.lines:
@@ -78,15 +81,14 @@ def _one(block: Block, _: Sequence[Block]) -> Lines:
 
 def _facts(block: Block, _: Sequence[Block]) -> Lines:
     """Old +3 points and combined +1 against epochs; both uniforms printed."""
-    quiz = block.lines.get("auto-quiz")
-    if not quiz or block.world.kind != "facts" or block.world.superseded != "aside" or _wrong(block):
+    if block.world.kind != "facts" or block.world.superseded != "aside" or _wrong(block):
         return
-    for name in ("uniform-epoch", "uniform"):
-        if name in block.lines:
-            for measure, least in (("weighted", 3.0), ("combined", 1.0)):
-                found = against(quiz, block.lines[name], measure)
-                what = f"{'all of old' if measure == 'weighted' else 'combined'} against {name}, aim +{least:.0f}"
-                yield _said(found is not None and found.mean >= least, block, what, found)
+    for quiz, name in product(QUIZZES, ("uniform-epoch", "uniform")):
+        for measure, what, least in (("weighted", "all of old", 3.0), ("combined", "combined", 1.0)):
+            if {quiz, name} <= block.lines.keys():
+                found = against(block.lines[quiz], block.lines[name], measure)
+                reached = found is not None and found.mean >= least
+                yield _said(reached, block, f"{quiz}: {what} against {name}, aim +{least:.0f}", found)
 
 
 def _aside(block: Block, blocks: Sequence[Block]) -> Lines:

@@ -10,13 +10,14 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 import yaml
 
 import eval.study
-from eval.study import aims, cells, controls, figures, plan, table, texts, worlds
+from eval.study import aims, cells, controls, figures, pictures, plan, table, texts, worlds
 from eval.study.figures import Against, Block, Line, One
 from srt_peft import make_scheduler
 from srt_peft.errors import OptionError
@@ -335,6 +336,10 @@ def test_the_aims_say_what_is_reached_and_what_is_missed(block):
     told = "\n".join(aims.told([slow]))
     assert told.count("missed: ") == 3
     assert "reached" not in told
+    asked = replace(block, lines={**block.lines, "decks: off, quiz": line("", (36, 90), (38, 94), (34, 86))})
+    told = "\n".join(aims.told([asked]))
+    assert "reached: mixture, lora: all of old, decks: off, quiz: +5.5" in told
+    assert "all of old, auto-quiz" not in told, "it is not there"
     wrong = replace(block, world=replace(block.world, sources="shuffled"))
     assert "Wrong sources" in "\n".join(aims.told([wrong]))
     assert "Mixed old text" not in "\n".join(aims.told([wrong]))
@@ -347,6 +352,22 @@ def test_a_table_has_each_row_with_its_spread_and_its_interval(block, tmp_path):
     assert rows["auto"].endswith("| 20 % | 1.10 |")
     against = [row for row in told if row.startswith("| auto")][1]
     assert against.startswith("| auto | **+32.0** (+23.4 to +40.6) |")
+
+
+def test_a_picture_has_a_mark_a_measure_for_each_row_that_is_not_far_off(block):
+    """The better uniform is the line itself, and `cpt` would leave no room for the others."""
+    drawn = ET.fromstring(pictures.picture(block))
+    names = {element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"uniform", "auto", "mixture, lora: against uniform-epoch, thousandths of a nat a token, 3 seeds"} <= names
+    assert not {"cpt", "uniform-epoch"} & names
+    marks = [one for one in drawn.iter("{http://www.w3.org/2000/svg}circle") if one.get("r") == "3.5"]
+    assert len(marks) == 2 * 4
+    line = next(one.get("d") for one in drawn.iter("{http://www.w3.org/2000/svg}path") if "V" in one.get("d"))
+    zero = float(line[1:].partition(",")[0])
+    at = [float(one.get("cx")) for one in marks]  # the rows in order: uniform, and then auto
+    assert all(x <= zero for x in at[:4]), "with replacement is worse on all of it"
+    assert all(x > zero for x in at[4:7]), "auto has lost less on all of old"
+    assert pictures.picture(replace(block, lines={"cpt": block.lines["cpt"]})) == "", "there is no uniform"
 
 
 def test_what_a_group_lost_is_told_of_all_that_was_asked_and_nothing_else():

@@ -23,7 +23,7 @@ MIXTURE = {"stories": 1000, "factbook": 600, "peps": 300, "shakespeare": 100}
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "kind": ("facts", "text"),
     "superseded": ("aside", "replayed"),
-    "sources": ("given", "none", "shuffled"),
+    "sources": ("given", "none", "shuffled", "clusters"),
     "base": ("continued", "scratch"),
     "new": ("wikipedia", "gsm8k", "factbook"),
     "control": ("", "shuffled-quality"),

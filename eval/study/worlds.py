@@ -238,7 +238,8 @@ def _recipe(
         },
         "data": {
             "old": str((folder / "old.jsonl").resolve()), "new": str((folder / "new.jsonl").resolve()),
-            "source_column": None if world.sources == "none" else "deck",
+            "source_column": "deck" if world.sources in ("given", "shuffled") else None,
+            "clusters": len(world.old) if world.sources == "clusters" else None,
             "supersedes": "supersedes" if world.superseded == "aside" else None,
         },
         "review": {"old_fraction": 0.2},

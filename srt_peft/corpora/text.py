@@ -66,10 +66,10 @@ def make(
         heading = f"{new.name} against {old.name}, as `srt-peft {COMMAND}` has made it."
         write(folder, entries, tally, left_out, out, heading=heading)
         if not tally.rows["new"]:
-            held = f", of the {tally.rows['held out']:,} that are not held out" if tally.rows["held out"] else ""
-            what = f"{len(old.documents):,} and {len(new.documents):,} documents{held}"
+            held = f", held-out ones ({tally.rows['held out']:,}) apart" if tally.rows["held out"] else ""
+            what = f"its {len(new.documents):,} documents say nothing that the {len(old.documents):,} before do not{held}"
             told = "".join(f"; left out: {count:,} {why}" for why, count in left_out.items())
-            raise OptionError(PLACE, [f"nothing is new in {new.name}: {what} say the same{told}. Check the snapshots"])
+            raise OptionError(PLACE, [f"nothing is new in {new.name}: {what}{told}. Check the snapshots"])
 
     return staged(out, COMMAND, [old.about, new.about], {**asdict(options), **(asked or {})}, build)
 

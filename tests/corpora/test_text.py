@@ -17,6 +17,7 @@ import pytest
 
 from srt_peft import OptionError, cli
 from srt_peft.corpora import text as made
+from srt_peft.corpora.rows import is_held_out
 from srt_peft.corpora.sentences import normalised, sentences_of
 from tests.corpora.worlds import edited, prose
 from tests.data.helpers import byte_bpe
@@ -345,6 +346,19 @@ def test_the_same_twice_and_an_empty_diff_are_told(folders, tmp_path, capsys):
     empty = refused(capsys, "--old", a, "--new", b, "--held-out", "0", "--out", tmp_path / "out")
     assert "nothing is new in" in empty
     assert not list(tmp_path.glob("out*"))
+
+
+def test_where_all_that_changed_is_held_out_that_is_told(tmp_path, capsys):
+    """How many are held out, and that the others say nothing new, be they the same or shorter."""
+    names = [f"p{i}" for i in range(40)]
+    held = [name for name in names if is_held_out(name, 0.2)]
+    old = jsonl(tmp_path / "old.jsonl", *({"id": name, "text": f"It is {name}. So."} for name in names))
+    assert names[0] not in held
+    for changed in ({held[0]: "It was."}, {held[0]: "It was.", names[0]: "So."}):
+        said = [{"id": name, "text": changed.get(name, f"It is {name}. So.")} for name in names]
+        new = jsonl(tmp_path / "new.jsonl", *said)
+        told = refused(capsys, "--old", old, "--new", new, "--held-out", "0.2", "--out", tmp_path / "out")
+        assert f"its 40 documents say nothing that the 40 before do not, held-out ones ({len(held)}) apart" in told
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def _snapshot(repo: Path, folder: Path, revision: str, commit: str, date: str, i
     files = [
         (path, entry.blob)
         for entry in git.tree(folder, commit)
-        if entry.mode in _FILES and included(path := entry.path.decode(errors="replace"), include)
+        if entry.mode in _FILES and included(path := entry.path.decode(errors="surrogateescape"), include)
     ]
     snapshot, size = Snapshot(f"{revision} of {repo}", {}, {}), 0
     with git.blobs(folder) as blobs:

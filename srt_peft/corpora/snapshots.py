@@ -4,8 +4,8 @@ What a text file is called is its path from the folder on; its title is its firs
 its key, which both tables have. A commit is read from the repository's objects: nothing is checked out, and what is
 changed in the work tree makes no difference.
 
-A text file that is no UTF-8 is left out and counted, since one of an old commit can no longer be mended; a table that
-is damaged is refused.
+A text file that is no UTF-8, or whose name is none, is left out and counted, since one of an old commit can no longer
+be mended; a table that is damaged is refused.
 """
 
 from __future__ import annotations
@@ -109,9 +109,14 @@ def text_of(raw: bytes) -> tuple[str, str | None]:
     return text, None if text.strip() else "empty"
 
 
+def _is_utf8(name: str) -> bool:
+    """Whether a name can be written: one that came of other bytes has halves of characters in it."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def add_file(snapshot: Snapshot, name: str, raw: bytes) -> None:
-    """A text file's document, or the reason that there is none."""
-    text, reason = text_of(raw)
+    """A text file's document, or the reason that there is none; `name` is as the file system's bytes are decoded."""
+    text, reason = text_of(raw) if _is_utf8(name) else ("", "name not UTF-8")
     if reason is None:
         snapshot.documents[name] = Document(name, title_of(text, name), text)
     else:

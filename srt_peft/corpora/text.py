@@ -67,7 +67,8 @@ def make(
         write(folder, entries, tally, left_out, out, heading=heading)
         if not tally.rows["new"]:
             held = f", held-out ones ({tally.rows['held out']:,}) apart" if tally.rows["held out"] else ""
-            what = f"its {len(new.documents):,} documents say nothing that the {len(old.documents):,} before do not{held}"
+            were, are = len(old.documents), len(new.documents)
+            what = f"its {are:,} documents say nothing that the {were:,} before do not{held}"
             told = "".join(f"; left out: {count:,} {why}" for why, count in left_out.items())
             raise OptionError(PLACE, [f"nothing is new in {new.name}: {what}{told}. Check the snapshots"])
 

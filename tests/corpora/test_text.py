@@ -440,6 +440,25 @@ def test_files_that_are_no_text_are_left_out_and_counted(folders, tmp_path, caps
         assert f"left out: 1 files, {why}" in shown
 
 
+def test_files_whose_names_are_no_text_are_left_out_and_counted(folders, tmp_path, capsys):
+    """In a folder and in a commit; the rest is as it is without them."""
+    text(*folders, "--out", tmp_path / "before")
+    repo = tmp_path / "new"
+    Path(os.fsdecode(bytes(repo) + b"/caf\xe9.md")).write_text("# Coffee\n\nIt is hot.\n")
+    git = ["git", "-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *words], check=True)
+    (repo / "same.md").write_text("# Same\n\nNothing much changes here.")
+    subprocess.run([*git, "commit", "-qam", "b"], check=True)
+    text("--repo", repo, "--old", "HEAD~", "--new", "HEAD", "--held-out", "0", "--out", tmp_path / "commits")
+    assert "left out: 2 files, name not UTF-8" in capsys.readouterr().out
+    (repo / "same.md").write_text(NEW["same.md"])
+    text(*folders, "--out", tmp_path / "after")
+    assert "left out: 1 files, name not UTF-8" in capsys.readouterr().out
+    for name in ("old", "new"):
+        assert rows(tmp_path / "after", name) == rows(tmp_path / "before", name)
+
+
 def test_without_the_libraries_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(OptionError, match=r"sentencex = not installed: .*pip install 'srt-peft\[corpora\]'"):

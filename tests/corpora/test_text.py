@@ -381,6 +381,33 @@ def test_what_is_wrong_with_a_table_is_told(tmp_path, capsys, found, words, told
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize("words", [[], ["--key", "id"]])
+def test_tables_without_a_row_are_told_of_together(tmp_path, capsys, words):
+    old, new = jsonl(tmp_path / "old.jsonl"), tmp_path / "new.csv"
+    new.write_text("id,text\n")
+    told = refused(capsys, "--old", old, "--new", new, *words, "--out", tmp_path / "out")
+    for name, path in (("old", old), ("new", new)):
+        assert f"--{name} = {path}: has no row; expected a document a row" in told
+
+
+def test_a_column_that_is_named_and_in_no_row_is_told(tmp_path, capsys):
+    """Of both tables at once; that some rows have it is enough, and nobody need have the usual one."""
+    said = ["--held-out", "0"]
+    for name, text_ in (("old", "It is."), ("new", "It was.")):
+        table = [{"id": 1, "text": text_}, {"id": 2, "text": "So.", "titles": "Two", "source": "a"}]
+        said += [f"--{name}", jsonl(tmp_path / f"{name}.jsonl", *table)]
+    words = ["--title-column", "titel", "--source-column", "sorce", "--out", tmp_path / "out"]
+    told = refused(capsys, *said, *words)
+    assert "4 faults in the snapshots" in told
+    for name in ("old", "new"):
+        assert f"{name}.jsonl has no column 'titel' (did you mean 'titles'?): it has id, text, titles, source." in told
+        assert f"{name}.jsonl has no column 'sorce' (did you mean 'source'?)" in told
+    assert "Name the column with --title-column" in told
+    text(*said, "--title-column", "titles", "--source-column", "source", "--out", tmp_path / "some")
+    assert [row["title"] for row in rows(tmp_path / "some", "old")] == ["1", "Two"]
+    text(*said, "--out", tmp_path / "usual")
+
+
 def test_what_to_type_next_can_be_typed_wherever_the_corpus_lies(tmp_path):
     """A path with a space in it is quoted, on the screen and in the recipe's comments."""
     old = jsonl(tmp_path / "old.jsonl", {"id": 1, "text": "It is."})
@@ -418,6 +445,24 @@ def test_what_is_wrong_with_a_repository_is_told(tmp_path, capsys):
     both = refused(capsys, "--repo", tmp_path / "repo", *said)
     assert "--old = v1: no commit of" in both
     assert "--new = v2: no commit of" in both
+    git = [
+        "git",
+        "-C",
+        str(tmp_path / "repo"),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    for name in ("v1", "v2"):
+        write(tmp_path / "repo", {"a.md": name})
+        for words in (["add", "-A"], ["commit", "-qm", name], ["tag", name]):
+            subprocess.run([*git, *words], check=True)
+    none = refused(capsys, "--repo", tmp_path / "repo", *said, "--include", "*.nope")
+    for name, revision in (("old", "v1"), ("new", "v2")):
+        assert f"--{name} = {revision}: no file of it is of *.nope; --include PATTERN says which are text" in none
     assert "columns are a table's" in refused(capsys, "--repo", tmp_path / "repo", *said, "--key", "id")
 
 

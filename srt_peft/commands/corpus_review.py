@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from contextlib import suppress
@@ -37,6 +36,7 @@ def _serve(questions: Path, port: int) -> int:
 
 
 def _export(questions: Path, out: Path) -> int:
+    from srt_peft.corpora.folder import line_of  # noqa: PLC0415
     from srt_peft.corpora.qa.decisions import Decisions, accepted, counts, given_away  # noqa: PLC0415
     from srt_peft.corpora.qa.making import put  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def _export(questions: Path, out: Path) -> int:
             file=sys.stderr,
         )
         return FAILED
-    put(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    put(out, "".join(map(line_of, rows)).encode())
     splits = {split: sum(row["split"] == split for row in rows) for split in ("old", "new")}
     say(f"{out}: {splits['old']:,} old and {splits['new']:,} new questions, {told['edit']:,} of them edited.")
     say(f"{told['reject']:,} were rejected; {told['undecided']:,} are undecided, and left out.")

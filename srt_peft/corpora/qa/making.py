@@ -11,7 +11,6 @@ asked about no more statements than it takes, and the same answers make the same
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 from collections import Counter
@@ -21,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 import srt_peft
+from srt_peft.corpora.folder import dumped, line_of
 from srt_peft.corpora.qa.checks import Draft, Grounds, faults_of
 from srt_peft.corpora.qa.chosen import Made, choose, rows_of_set
 from srt_peft.corpora.qa.cloze import STOCK
 from srt_peft.corpora.qa.drafts import Drafts
 from srt_peft.corpora.qa.items import SPLITS, Corpus, Item, hold_apart, items_of, read
+from srt_peft.corpora.writing import bar
 from srt_peft.errors import OptionError, SRTError
 from srt_peft.review.files import sync
 
@@ -123,10 +122,8 @@ def _fill(
 ) -> None:
     kept: dict[str, Draft | str] = {} if drafts is None else drafts.by_item
     told: Counter[str | None] = Counter()
-    with tqdm(
-        total=sum(min(o.wanted, o.statements) for o in outcomes.values()),
-        desc=f"questions by {maker.name}", unit="question", delay=2, disable=None, leave=False,
-    ) as bar:  # fmt: skip
+    total = sum(min(o.wanted, o.statements) for o in outcomes.values())
+    with bar(total, f"questions by {maker.name}", "question", progress=True) as shown:
         while True:
             batch: list[Item] = []
             for split, outcome in outcomes.items():
@@ -137,8 +134,8 @@ def _fill(
                 outcome.asked = min(outcome.asked + more, outcome.statements) if missing else outcome.asked
             if not batch:
                 return
-            bar.n = sum(len(outcome.made) for outcome in outcomes.values())
-            bar.refresh()
+            shown.n = sum(len(outcome.made) for outcome in outcomes.values())
+            shown.refresh()
             with closing(maker.drafts([item for item in batch if item.id not in kept])) as answers:
                 for item, found in answers:
                     if drafts is not None:
@@ -146,7 +143,7 @@ def _fill(
                     kept[item.id] = found
                     fault = _fault_of(item, found)
                     told[fault] += 1
-                    bar.update(fault is None)
+                    shown.update(fault is None)
                     if maker.keeps and told.total() >= HOPELESS and not told[None]:
                         raise _hopeless(maker.name, told)
 
@@ -196,7 +193,7 @@ def _write(
         told = "; ".join(f"{split}: {reasons_of(outcome)}" for split, outcome in outcomes.items())
         raise OptionError("corpus qa", [f"{corpus.folder} yields no question ({told}): {remedy(by_model=by_model)}"])
     rows = [row for split in SPLITS for row in rows_of_set(outcomes[split].made, seed)]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    text = "".join(map(line_of, rows)).encode()
     manifest = {
         "command": "corpus qa",
         "inputs": {str(corpus.folder / name): about for name, about in corpus.files.items()},
@@ -212,7 +209,7 @@ def _write(
         "versions": {"srt-peft": srt_peft.__version__, "python": platform.python_version()},
         "outputs": {out.name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}},
     }  # fmt: skip
-    put(manifest_of(out), (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
+    put(manifest_of(out), dumped(manifest))
     put(out, text)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.command import Arguments, Command, path_of, say
 from srt_peft.errors import OptionError, SRTError, StateError, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 def _qa(args: Arguments) -> int:
     from srt_peft.corpora.qa.making import faults, make, manifest_of, remedy
 
-    corpus = Path(args.corpus).expanduser()
-    out = Path(args.out).expanduser() if args.out else corpus / "questions.jsonl"
+    corpus = path_of(args.corpus)
+    out = path_of(args.out) if args.out else corpus / "questions.jsonl"
     if wrong := [*faults(out, args.n), *_faults(args)]:
         raise OptionError("corpus qa", wrong)
     options = {"from": args.corpus, "n": args.n, "seed": args.seed, "endpoint": args.endpoint}
@@ -51,7 +51,7 @@ def _faults(args: Arguments) -> list[str]:
 
         lacking = ["--model is missing: expected the name that the endpoint knows it by"] if args.model is None else []
         return [*lacking, *faults(args.endpoint, _key(args), args.timeout, args.concurrency)]
-    if args.model is None or (model := Path(args.model).expanduser()).is_dir():
+    if args.model is None or (model := path_of(args.model)).is_dir():
         return []
     near = did_you_mean(model.name, (p.name for p in model.parent.iterdir())) if model.parent.is_dir() else ""
     expected = "expected one with config.json, a tokenizer and *.safetensors; or --endpoint with a model's name"
@@ -71,7 +71,7 @@ def _maker(args: Arguments, corpus: Corpus) -> Maker:
     if args.model is not None:
         from srt_peft.corpora.qa.local import Local
 
-        return Local(str(Path(args.model).expanduser()), args.seed)
+        return Local(str(path_of(args.model)), args.seed)
     from srt_peft.corpora.qa.cloze import Cloze
 
     return Cloze(corpus)

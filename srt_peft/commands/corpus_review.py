@@ -7,13 +7,13 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from srt_peft.commands.command import FAILED, Arguments, Command, say
+from srt_peft.commands.command import FAILED, Arguments, Command, path_of, say
 from srt_peft.errors import OptionError
 
 
 def _review(args: Arguments) -> int:
-    questions = Path(args.questions)
-    return _serve(questions, args.port) if args.export is None else _export(questions, Path(args.export))
+    questions = path_of(args.questions)
+    return _serve(questions, args.port) if args.export is None else _export(questions, path_of(args.export))
 
 
 def _serve(questions: Path, port: int) -> int:
@@ -50,6 +50,7 @@ def _export(questions: Path, out: Path) -> int:
             file=sys.stderr,
         )
         return FAILED
+    out.parent.mkdir(parents=True, exist_ok=True)
     put(out, "".join(map(line_of, rows)).encode())
     splits = {split: sum(row["split"] == split for row in rows) for split in ("old", "new")}
     say(f"{out}: {splits['old']:,} old and {splits['new']:,} new questions, {told['edit']:,} of them edited.")

@@ -26,6 +26,8 @@ from srt_peft.data import processes
 from srt_peft.errors import OptionError
 
 COMMAND = "corpus text"
+LIBRARIES = ("sentencex", "datasketch")
+"""Asked for before the snapshots are read, which may take minutes."""
 PART = 1 << 21
 """About as many characters of both snapshots are in a part."""
 

@@ -171,6 +171,16 @@ def test_files_whose_names_are_no_text_are_left_out_and_counted(folders, tmp_pat
         assert rows(tmp_path / "after", name) == rows(tmp_path / "before", name)
 
 
+@pytest.mark.parametrize("name", ["sentencex", "datasketch"])
+def test_libraries_are_asked_for_before_the_snapshots_are_read(tmp_path, capsys, monkeypatch, name):
+    """Which may take minutes; here what is read is damaged, and nobody has looked at it."""
+    monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "old.jsonl").write_text("nonsense\n")
+    new = jsonl(tmp_path / "new.jsonl", {"id": 1, "text": "It is."})
+    told = refused(capsys, "--old", tmp_path / "old.jsonl", "--new", new, "--out", tmp_path / "out")
+    assert f"{name} = not installed: corpora are made with it; pip install 'srt-peft[corpora]'" in told
+
+
 def test_without_the_libraries_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(OptionError, match=r"sentencex = not installed: .*pip install 'srt-peft\[corpora\]'"):

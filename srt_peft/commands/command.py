@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from srt_peft.errors import SRTError
@@ -47,6 +49,11 @@ FAILED = SRTError.exit_code
 """The exit code where a part has failed, and the rest was told."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _ROOM = "Make room on the disk, and try again; a run goes on from its newest whole checkpoint with --resume."
+
+
+def path_of(given: str) -> Path:
+    """A path as it was typed: the shell leaves the ~ of --out=~/corpora as it is."""
+    return Path(os.path.expanduser(given))  # noqa: PTH111 - Path's own fails where there is no user of that name
 
 
 def in_words(error: Exception) -> str:

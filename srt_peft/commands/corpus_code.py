@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.command import Arguments, Command, path_of, say
 from srt_peft.commands.corpus_text import check_workers
 from srt_peft.errors import OptionError
 
@@ -19,7 +17,7 @@ def _code(args: Arguments) -> None:
     if faults := check_workers(args):
         raise OptionError("the arguments", faults)
     options = Options(args.old_before, args.new_after, args.licences, args.per_repo, args.held_out)
-    out = Path(args.out)
+    out = path_of(args.out)
     manifest = build(args.repos, out, options, workers=args.workers)
     say(told(manifest["counts"]))
     say(closing(out))

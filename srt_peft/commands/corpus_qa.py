@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from srt_peft.commands.command import Arguments, Command, say
-from srt_peft.errors import OptionError, SRTError
+from srt_peft.commands.command import Arguments, Command, path_of, say
+from srt_peft.errors import OptionError, SRTError, StateError, did_you_mean
 
 if TYPE_CHECKING:
     from srt_peft.corpora.qa.items import Corpus
@@ -21,20 +21,41 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 def _qa(args: Arguments) -> int:
-    from srt_peft.corpora.qa.making import make, manifest_of
+    from srt_peft.corpora.qa.making import faults, make, manifest_of, remedy
 
-    out = Path(args.out or Path(args.corpus) / "questions.jsonl")
+    corpus = path_of(args.corpus)
+    out = path_of(args.out) if args.out else corpus / "questions.jsonl"
+    if wrong := [*faults(out, args.n), *_faults(args)]:
+        raise OptionError("corpus qa", wrong)
     options = {"from": args.corpus, "n": args.n, "seed": args.seed, "endpoint": args.endpoint}
     try:
-        outcomes = make(Path(args.corpus), out, args.n, lambda corpus: _maker(args, corpus), args.seed, options)
+        outcomes = make(corpus, out, args.n, lambda corpus: _maker(args, corpus), args.seed, options)
     except (SRTError, KeyboardInterrupt) as error:
-        if not isinstance(error, OptionError):  # which the same command would meet again
+        if not isinstance(error, OptionError | StateError):  # which the same command would meet again
             _kept(out)
         raise
-    say(_told(outcomes))
+    say(_told(outcomes, remedy(by_model=args.model is not None)))
     say(f"\n`srt-peft eval --suite qa={shlex.quote(str(out))}` asks them; {manifest_of(out)} says what they are.")
     say(f"Look them through:  srt-peft corpus review {shlex.quote(str(out))}")
     return 0
+
+
+def _key(args: Arguments) -> str:
+    return os.environ.get(args.api_key_env, "").strip()
+
+
+def _faults(args: Arguments) -> list[str]:
+    """Why whoever the options name cannot be asked; told before the corpus is read, which may take minutes."""
+    if args.endpoint is not None:
+        from srt_peft.corpora.qa.endpoint import faults
+
+        lacking = ["--model is missing: expected the name that the endpoint knows it by"] if args.model is None else []
+        return [*lacking, *faults(args.endpoint, _key(args), args.timeout, args.concurrency)]
+    if args.model is None or (model := path_of(args.model)).is_dir():
+        return []
+    near = did_you_mean(model.name, (p.name for p in model.parent.iterdir())) if model.parent.is_dir() else ""
+    expected = "expected one with config.json, a tokenizer and *.safetensors; or --endpoint with a model's name"
+    return [f"--model = {args.model}: is no folder{near}; {expected}"]
 
 
 def _maker(args: Arguments, corpus: Corpus) -> Maker:
@@ -42,9 +63,7 @@ def _maker(args: Arguments, corpus: Corpus) -> Maker:
     if args.endpoint is not None:
         from srt_peft.corpora.qa.endpoint import Endpoint
 
-        if args.model is None:
-            raise OptionError("corpus qa", ["--model is missing: expected the name that the endpoint knows it by"])
-        key = os.environ.get(args.api_key_env)
+        key = _key(args)
         parts = urlsplit(args.endpoint)
         if key and parts.scheme == "http" and parts.hostname not in _HERE:
             say(f"Warning: {args.endpoint} is not encrypted, and the key is sent to it in the clear.", file=sys.stderr)
@@ -52,7 +71,7 @@ def _maker(args: Arguments, corpus: Corpus) -> Maker:
     if args.model is not None:
         from srt_peft.corpora.qa.local import Local
 
-        return Local(args.model, args.seed)
+        return Local(str(path_of(args.model)), args.seed)
     from srt_peft.corpora.qa.cloze import Cloze
 
     return Cloze(corpus)
@@ -68,7 +87,7 @@ def _kept(out: Path) -> None:
         say(f"{answered:,} answers are kept in {drafts}: the same command goes on from there.", file=sys.stderr)
 
 
-def _told(outcomes: dict[str, Outcome]) -> str:
+def _told(outcomes: dict[str, Outcome], remedy: str) -> str:
     """How many there are, of what kinds, and why there are no more."""
     from collections import Counter
 
@@ -79,7 +98,7 @@ def _told(outcomes: dict[str, Outcome]) -> str:
         lines.append(f"{split}: {there} from {one.statements:,} statements")
         lines += [f"  {count:>7,}  {reason}" for reason, count in one.left.most_common()]
         if len(one.made) < one.wanted:
-            lines.append("  There are no more: make the corpus with a larger --held-out, or have a model ask.")
+            lines.append(f"  There are no more: {remedy}.")
     return "\n".join(lines)
 
 

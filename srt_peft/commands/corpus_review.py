@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from srt_peft.commands.command import FAILED, Arguments, Command, say
+from srt_peft.commands.command import FAILED, Arguments, Command, path_of, say
 from srt_peft.errors import OptionError
 
 
 def _review(args: Arguments) -> int:
-    questions = Path(args.questions)
-    return _serve(questions, args.port) if args.export is None else _export(questions, Path(args.export))
+    questions = path_of(args.questions)
+    return _serve(questions, args.port) if args.export is None else _export(questions, path_of(args.export))
 
 
 def _serve(questions: Path, port: int) -> int:
@@ -37,6 +36,7 @@ def _serve(questions: Path, port: int) -> int:
 
 
 def _export(questions: Path, out: Path) -> int:
+    from srt_peft.corpora.folder import line_of  # noqa: PLC0415
     from srt_peft.corpora.qa.decisions import Decisions, accepted, counts, given_away  # noqa: PLC0415
     from srt_peft.corpora.qa.making import put  # noqa: PLC0415
 
@@ -50,7 +50,8 @@ def _export(questions: Path, out: Path) -> int:
             file=sys.stderr,
         )
         return FAILED
-    put(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    out.parent.mkdir(parents=True, exist_ok=True)
+    put(out, "".join(map(line_of, rows)).encode())
     splits = {split: sum(row["split"] == split for row in rows) for split in ("old", "new")}
     say(f"{out}: {splits['old']:,} old and {splits['new']:,} new questions, {told['edit']:,} of them edited.")
     say(f"{told['reject']:,} were rejected; {told['undecided']:,} are undecided, and left out.")

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.command import Arguments, Command, path_of, say
 from srt_peft.errors import OptionError
 
 if TYPE_CHECKING:
@@ -15,16 +14,19 @@ if TYPE_CHECKING:
 
 
 def _text(args: Arguments) -> None:
+    from srt_peft.corpora.documents import library
     from srt_peft.corpora.folder import check_out
     from srt_peft.corpora.tables import told
-    from srt_peft.corpora.text import Options, make
+    from srt_peft.corpora.text import LIBRARIES, Options, make
     from srt_peft.corpora.writing import closing
 
     faults = list(_faults(args))
     if faults:
         raise OptionError("the arguments", faults)
-    out = Path(args.out)
+    out = path_of(args.out)
     check_out(out)
+    for name in LIBRARIES:
+        library(name)
     old, new = _snapshots(args)
     options = Options(context_of(args.context), args.held_out, args.language)
     asked = {name: getattr(args, name) for name in ("include", *_COLUMNS)}
@@ -44,9 +46,9 @@ def _snapshots(args: Arguments) -> list[Snapshot]:
     from srt_peft.corpora.snapshots import Columns, both
 
     if args.repo is not None:
-        return commits.two(Path(args.repo).expanduser(), (args.old, args.new), args.include)
+        return commits.two(path_of(args.repo), (args.old, args.new), args.include)
     columns = Columns(args.text_column, args.title_column, args.key, args.source_column)
-    return both([Path(args.old).expanduser(), Path(args.new).expanduser()], columns, args.include)
+    return both([path_of(args.old), path_of(args.new)], columns, args.include)
 
 
 def context_of(given: str) -> str | int:

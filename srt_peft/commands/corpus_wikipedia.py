@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from srt_peft.commands.command import Arguments, Command, say
+from srt_peft.commands.command import Arguments, Command, path_of, say
 from srt_peft.commands.corpus_text import SHARED, check_shared, context_of
 from srt_peft.errors import OptionError
 
@@ -19,7 +18,7 @@ def _wikipedia(args: Arguments) -> None:
     from srt_peft.corpora.writing import closing
 
     options = Options(
-        namespaces=tuple(args.namespaces.split(",")),
+        namespaces=tuple(space.strip() for space in args.namespaces.split(",")),
         topics=NAMES if args.topics is None else tuple(topic.strip() for topic in args.topics.split(",")),
         per_stratum=args.per_stratum,
         context=context_of(args.context),
@@ -28,7 +27,7 @@ def _wikipedia(args: Arguments) -> None:
     faults = [*check_shared(args), *options.faults()]
     if faults:
         raise OptionError("the arguments", faults)
-    out = Path(args.out)
+    out = path_of(args.out)
     figures = wikipedia(args.old, args.new, out, options, engine=args.engine, workers=args.workers)
     say(told(figures))
     say(f"\n{table_of(figures)}\n")

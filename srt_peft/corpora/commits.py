@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from srt_peft.corpora import git
-from srt_peft.corpora.snapshots import INCLUDE, Snapshot, add_file, included
+from srt_peft.corpora.snapshots import INCLUDE, SIDES, Snapshot, add_file, included, none_included
 from srt_peft.corpora.writing import shown
 from srt_peft.errors import OptionError
 
@@ -26,7 +26,7 @@ def two(repo: Path, revisions: Sequence[str], include: Sequence[str] | None) -> 
     found = [git.commit_of(folder, revision) for revision in revisions]
     faults = [
         f"{name} = {revision}: no commit of {repo}; expected a commit, a tag or a branch, as `git log --all` shows them"
-        for name, revision, commit in zip(("--old", "--new"), revisions, found, strict=True)
+        for name, revision, commit in zip(SIDES, revisions, found, strict=True)
         if commit is None
     ]
     if faults:
@@ -36,16 +36,28 @@ def two(repo: Path, revisions: Sequence[str], include: Sequence[str] | None) -> 
     if both[0].committed > both[1].committed:
         order = f"committed {dates[0]}, after {revisions[1]} ({dates[1]}): expected the earlier of the two"
         raise OptionError("the arguments", [f"--old = {revisions[0]}: {order}"])
-    named = zip(revisions, (one.id for one in both), dates, strict=True)
-    return [_snapshot(repo, folder, *one, include or INCLUDE) for one in named]
+    wanted = include or INCLUDE
+    files = [_files(folder, one.id, wanted) for one in both]
+    named = zip(SIDES, revisions, files, strict=True)
+    faults = [none_included(f"{side} = {revision}", wanted) for side, revision, found in named if not found]
+    if faults:
+        raise OptionError("the arguments", faults)
+    told = zip(revisions, (one.id for one in both), dates, files, strict=True)
+    return [_snapshot(repo, folder, *one) for one in told]
 
 
-def _snapshot(repo: Path, folder: Path, revision: str, commit: str, date: str, include: Sequence[str]) -> Snapshot:
-    files = [
+def _files(folder: Path, commit: str, include: Sequence[str]) -> list[tuple[str, str]]:
+    """The text files of a commit: the path and the blob of each."""
+    return [
         (path, entry.blob)
         for entry in git.tree(folder, commit)
-        if entry.mode in _FILES and included(path := entry.path.decode(errors="replace"), include)
+        if entry.mode in _FILES and included(path := entry.path.decode(errors="surrogateescape"), include)
     ]
+
+
+def _snapshot(
+    repo: Path, folder: Path, revision: str, commit: str, date: str, files: Sequence[tuple[str, str]]
+) -> Snapshot:
     snapshot, size = Snapshot(f"{revision} of {repo}", {}, {}), 0
     with git.blobs(folder) as blobs:
         for path, blob in shown(files, "reading", "file", len(files)):

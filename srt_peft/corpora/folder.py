@@ -161,7 +161,7 @@ def _versions() -> dict[str, str]:
 
 
 def _claim(path: Path, plan: Mapping[str, Any], partial: Path) -> None:
-    raw = _dumped(plan)
+    raw = dumped(plan)
     if path.exists():
         was = path.read_bytes()
         if was != raw:
@@ -177,7 +177,7 @@ def _claim(path: Path, plan: Mapping[str, Any], partial: Path) -> None:
 
 def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for name in now:
-        if was.get(name) != json.loads(_dumped(now))[name]:
+        if was.get(name) != json.loads(dumped(now))[name]:
             yield name
 
 
@@ -188,11 +188,12 @@ def _vouch(folder: Folder) -> None:
     for path in outputs:
         sync(path)
     beside = folder.path / _WORK / MANIFEST
-    beside.write_bytes(_dumped({**folder.plan, "counts": folder.counts, "outputs": listed}))
+    beside.write_bytes(dumped({**folder.plan, "counts": folder.counts, "outputs": listed}))
     sync_all(folder.path / _WORK)
     beside.replace(folder.path / MANIFEST)
     sync(folder.path)
 
 
-def _dumped(value: Mapping[str, Any]) -> bytes:
+def dumped(value: Mapping[str, Any]) -> bytes:
+    """A file of one value, as people read it."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

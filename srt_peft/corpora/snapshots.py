@@ -4,8 +4,8 @@ What a text file is called is its path from the folder on; its title is its firs
 its key, which both tables have. A commit is read from the repository's objects: nothing is checked out, and what is
 changed in the work tree makes no difference.
 
-A text file that is no UTF-8 is left out and counted, since one of an old commit can no longer be mended; a table that
-is damaged is refused.
+A text file that is no UTF-8, or whose name is none, is left out and counted, since one of an old commit can no longer
+be mended; a table that is damaged is refused.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from srt_peft.corpora.documents import PLACE, Document
 from srt_peft.corpora.folder import input_of
 from srt_peft.corpora.writing import shown
-from srt_peft.data.reading import PLAIN, READERS, Absent, Column, kind_of, rows_of, word_of
+from srt_peft.data.reading import PLAIN, READERS, Absent, Column, kind_of, lacks, rows_of, word_of
 from srt_peft.data.sources import CHECKS
 from srt_peft.errors import OptionError, did_you_mean
 
@@ -29,6 +30,7 @@ INCLUDE = ("*.md", "*.markdown", "*.rst", "*.txt", "*.adoc", "*.org")
 """Which files of a folder or a repository are text, unless that is said."""
 KEYS = ("id", "key", "path", "url", "title")
 """What may be a table's key, where none is named: the first that both have."""
+SIDES = ("--old", "--new")
 MOST = 10
 """Faults that are told in full."""
 TABLES = [kind for kind in READERS if kind not in PLAIN]
@@ -63,11 +65,11 @@ class Snapshot:
 def both(paths: Sequence[Path], columns: Columns, include: Sequence[str] | None) -> list[Snapshot]:
     """Two folders, or two tables; all that is wrong with either is told at once."""
     faults, files = [], []
-    for name, path in zip(("--old", "--new"), paths, strict=True):
+    for side, path in zip(SIDES, paths, strict=True):
         try:
             files.append(_files(path, include))
         except OptionError as error:
-            faults += [f"{name} = {fault}" for fault in error.faults]
+            faults += [f"{side} = {fault}" for fault in error.faults]
     if faults:
         raise OptionError("the arguments", faults)
     kinds = [bool(found) and kind_of(found[0]) in TABLES for found in files]
@@ -78,8 +80,15 @@ def both(paths: Sequence[Path], columns: Columns, include: Sequence[str] | None)
         raise OptionError("the arguments", [f"--old and --new = {what}: expected two of one kind"])
     if not kinds[0]:
         return [_of_files(path, found) for path, found in zip(paths, files, strict=True)]
-    key = columns.key or _shared_key(files)
-    return [_of_tables(path, found, columns._replace(key=key)) for path, found in zip(paths, files, strict=True)]
+    asked, snapshots = columns._replace(key=_key(paths, files, columns.key)), []
+    for path, found in zip(paths, files, strict=True):
+        try:
+            snapshots.append(_of_tables(path, found, asked))
+        except OptionError as error:
+            faults += error.faults
+    if faults:
+        raise OptionError(PLACE, faults, most=MOST)
+    return snapshots
 
 
 def title_of(text: str, name: str) -> str:
@@ -96,6 +105,11 @@ def included(path: str, include: Iterable[str]) -> bool:
     return any(fnmatch(path, pattern) or fnmatch(PurePosixPath(path).name, pattern) for pattern in include)
 
 
+def none_included(where: str, wanted: Iterable[str]) -> str:
+    """The fault of a folder or a commit without text files."""
+    return f"{where}: no file of it is of {', '.join(wanted)}; --include PATTERN says which are text"
+
+
 def text_of(raw: bytes) -> tuple[str, str | None]:
     """A file's text; or why it has none."""
     try:
@@ -109,9 +123,14 @@ def text_of(raw: bytes) -> tuple[str, str | None]:
     return text, None if text.strip() else "empty"
 
 
+def _is_utf8(name: str) -> bool:
+    """Whether a name can be written: one that came of other bytes has halves of characters in it."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def add_file(snapshot: Snapshot, name: str, raw: bytes) -> None:
-    """A text file's document, or the reason that there is none."""
-    text, reason = text_of(raw)
+    """A text file's document, or the reason that there is none; `name` is as the file system's bytes are decoded."""
+    text, reason = text_of(raw) if _is_utf8(name) else ("", "name not UTF-8")
     if reason is None:
         snapshot.documents[name] = Document(name, title_of(text, name), text)
     else:
@@ -136,8 +155,7 @@ def _files(path: Path, include: Sequence[str] | None) -> list[Path]:
     text = [p for p in there if included(p.relative_to(path).as_posix(), include or INCLUDE)]
     found = text or ([] if include else [p for p in there if kind_of(p) in TABLES])
     if not found:
-        wanted = ", ".join(include or (*INCLUDE, *TABLES))
-        raise OptionError(PLACE, [f"{path}: no file of it is of {wanted}; --include PATTERN says which are text"])
+        raise OptionError(PLACE, [none_included(str(path), include or (*INCLUDE, *TABLES))])
     return found
 
 
@@ -151,24 +169,30 @@ def _of_files(path: Path, files: Sequence[Path]) -> Snapshot:
 # --- tables -------------------------------------------------------------------------------------------------
 
 
-def _known(file: Path) -> tuple[str, ...]:
-    """The columns of a table's first row."""
-    for (cell,), _ in rows_of(file, [Column("\0", sparse=True)]):
-        return cell.known if isinstance(cell, Absent) else ()
-    return ()
+def _known(files: Sequence[Path]) -> tuple[str, ...] | None:
+    """The columns of the first row; None where there is none."""
+    rows = chain.from_iterable(rows_of(file, [Column("\0", sparse=True)]) for file in files)
+    return next((cell.known for (cell,), _ in rows if isinstance(cell, Absent)), None)
 
 
-def _shared_key(files: Sequence[Sequence[Path]]) -> str:
-    known = [_known(found[0]) for found in files]
-    for name in KEYS:
-        if all(name in columns for columns in known):
-            return name
-    empty = [str(found[0]) for found, columns in zip(files, known, strict=True) if not columns]
+def _key(paths: Sequence[Path], files: Sequence[Sequence[Path]], given: str | None) -> str:
+    """What rows are known by in both: the column that is given, or the first usual one that both have."""
+    known = [_known(found) for found in files]
+    sides = zip(SIDES, paths, known, strict=True)
+    empty = [
+        f"{side} = {path}: has no row; expected a document a row" for side, path, columns in sides if columns is None
+    ]
     if empty:
-        raise OptionError("the arguments", [f"{file}: has no row; expected a document a row" for file in empty])
-    has = "; ".join(", ".join(columns) for columns in known)
+        raise OptionError("the arguments", empty)
+    if given:
+        return given
+    has = [columns or () for columns in known]
+    for name in KEYS:
+        if all(name in columns for columns in has):
+            return name
+    told = "; ".join(map(", ".join, has))
     wanted = ", ".join(KEYS)
-    raise OptionError("the arguments", [f"--key = not given: no column of {wanted} is in both ({has}); name the key"])
+    raise OptionError("the arguments", [f"--key = not given: no column of {wanted} is in both ({told}); name the key"])
 
 
 def _of_tables(path: Path, files: Sequence[Path], columns: Columns) -> Snapshot:
@@ -179,11 +203,14 @@ def _of_tables(path: Path, files: Sequence[Path], columns: Columns) -> Snapshot:
         "text": Column(columns.text, "Name the column with --text-column"),
         "title": Column(columns.title),
     }
-    if columns.source is not None:
-        asked["source"] = Column(columns.source, "Name the column with --source-column", sparse=True)
+    for role, name in (("title", columns.title), ("source", columns.source)):
+        if name is not None and name != Columns._field_defaults[role]:
+            asked[role] = Column(name, f"Name the column with --{role}-column", sparse=True)
+    lacking: dict[str, tuple[str, ...]] = {role: () for role, column in asked.items() if column.sparse}
     for file in files:
         for values, where in shown(rows_of(file, list(asked.values())), "reading", "row"):
             cells = dict(zip(asked, values, strict=True))
+            lacking = {role: cells[role].known for role in lacking if isinstance(cells[role], Absent)}
             text = str(CHECKS["text"](cells["text"], columns.text, where))
             words = {name: _word(cells.get(name), where, asked, name, faults) for name in ("key", "title", "source")}
             key = words["key"]
@@ -196,6 +223,7 @@ def _of_tables(path: Path, files: Sequence[Path], columns: Columns) -> Snapshot:
             else:
                 places[key] = where
                 snapshot.documents[key] = Document(key, words["title"] or key, text, words["source"] or "")
+    faults += [lacks(str(path), asked[role].name, known, str(asked[role].remedy)) for role, known in lacking.items()]
     if faults:
         raise OptionError(PLACE, faults, most=MOST)
     return snapshot

@@ -65,15 +65,16 @@ def told(figures: dict[str, Any]) -> str:
     head = ("old rows", "new rows", "superseded", "old median words", "new median words", "median sent. diff")
     rows = figures["rows"]
     cells = [rows.get("old", 0), rows.get("new", 0), rows.get("superseded", 0), words["old"], words["new"]]
-    line = [_number(value) for value in (*cells, figures["median sentence differences"])]
+    line = [number(value) for value in (*cells, figures["median sentence differences"])]
     widths = [max(len(a), len(b)) for a, b in zip(head, line, strict=True)]
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, line)]
     return "\n".join([*table, *_counts(figures, ("documents", "sentences"))])
 
 
 def _counts(figures: dict[str, Any], names: Iterable[str]) -> list[str]:
-    return [f"{name}: " + ", ".join(f"{_number(n)} {what}" for what, n in figures[name].items()) for name in names]
+    return [f"{name}: " + ", ".join(f"{number(n)} {what}" for what, n in figures[name].items()) for name in names]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A figure as a table has it."""
     return "--" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

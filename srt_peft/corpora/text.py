@@ -26,6 +26,8 @@ from srt_peft.data import processes
 from srt_peft.errors import OptionError
 
 COMMAND = "corpus text"
+LIBRARIES = ("sentencex", "datasketch")
+"""Asked for before the snapshots are read, which may take minutes."""
 PART = 1 << 21
 """About as many characters of both snapshots are in a part."""
 
@@ -66,10 +68,11 @@ def make(
         heading = f"{new.name} against {old.name}, as `srt-peft {COMMAND}` has made it."
         write(folder, entries, tally, left_out, out, heading=heading)
         if not tally.rows["new"]:
-            held = f", of the {tally.rows['held out']:,} that are not held out" if tally.rows["held out"] else ""
-            what = f"{len(old.documents):,} and {len(new.documents):,} documents{held}"
+            held = f", held-out ones ({tally.rows['held out']:,}) apart" if tally.rows["held out"] else ""
+            were, are = len(old.documents), len(new.documents)
+            what = f"its {are:,} documents say nothing that the {were:,} before do not{held}"
             told = "".join(f"; left out: {count:,} {why}" for why, count in left_out.items())
-            raise OptionError(PLACE, [f"nothing is new in {new.name}: {what} say the same{told}. Check the snapshots"])
+            raise OptionError(PLACE, [f"nothing is new in {new.name}: {what}{told}. Check the snapshots"])
 
     return staged(out, COMMAND, [old.about, new.about], {**asdict(options), **(asked or {})}, build)
 

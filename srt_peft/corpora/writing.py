@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from srt_peft.corpora.folder import Folder, line_of
+from srt_peft.corpora.folder import Folder, dumped, line_of
 from srt_peft.corpora.near import NearDuplicates, Signature
 from srt_peft.corpora.rows import Row
 from srt_peft.corpora.tables import Tally
@@ -43,7 +43,7 @@ def write(
                 tally.rows["superseded"] += len(row["supersedes"])
     by_source = {pool: dict(counts) for pool, counts in sources.items()}
     figures = {**tally.figures(), "left out": dict(left_out), "rows by source": by_source}
-    (folder.path / "statistics.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder.path / "statistics.json").write_bytes(dumped(figures))
     several = len({name for counts in sources.values() for name in counts if name}) > 1
     (folder.path / "recipe.yaml").write_text(recipe(out, heading, several=several), "utf-8")
     folder.counts = {"rows": figures["rows"], "documents": figures["documents"], "left out": figures["left out"]}

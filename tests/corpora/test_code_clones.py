@@ -220,6 +220,7 @@ def test_a_repository_of_another_user_is_read(tmp_path):
         ({"per_repo": 0}, "--per-repo = 0"),
         ({"held_out": 1.0}, "--held-out = 1.0"),
         ({"licences": "MTI"}, "did you mean 'MIT'"),
+        ({"licences": ","}, "--licences = ',': an empty list. Expected permissive, any"),
     ],
 )
 def test_options_that_cannot_be_are_told(changed, words):

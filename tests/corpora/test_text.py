@@ -15,70 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from srt_peft import OptionError, cli
 from srt_peft.corpora import text as made
 from srt_peft.corpora.sentences import normalised, sentences_of
+from tests.corpora.texts import NEW, OLD, ROOT, folders_of, jsonl, refused, rows, run, text, write
 from tests.corpora.worlds import edited, prose
 from tests.data.helpers import byte_bpe
-
-ROOT = Path(__file__).parents[2]
-
-
-def run(*words, code=0):
-    """The command in a process of its own: what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "srt_peft", "corpus", "text", *map(str, words)],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
-
-
-def text(*words):
-    """The same here, where no process is needed: it is faster."""
-    assert cli.main(["corpus", "text", "--workers", "1", *map(str, words)]) == 0
-
-
-def refused(capsys, *words):
-    assert cli.main(["corpus", "text", *map(str, words)]) == 2
-    return capsys.readouterr().err
-
-
-def rows(out, name):
-    return [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
 
 
 def bytes_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def write(folder, files):
-    for name, said in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(said)
-
-
-PARAGRAPHS = [prose(seed, 6).strip() for seed in range(4)]
-OLD = {
-    "guide/a.md": "# Bridges\n\nThe bridge was built in 1650. It is of stone.\n\nPopulation: 5 (2021)\n",
-    "moved.md": "# Moved\n\n" + "\n\n".join(PARAGRAPHS),
-    "wrapped.rst": "Wrapped\n=======\n\nThe primary road crosses the river at the old bridge, which was built of\n"
-    "stone in the year 1650. It fell in the flood of 1871.\n",
-    "before.txt": prose(11, 30),
-    "gone.txt": "Nobody needs this any more.",
-    "same.md": "# Same\n\nNothing changes here.",
-    "picture.png": "no text",
-}
-NEW = {
-    "guide/a.md": "# Bridges\n\nThe bridge was built in 1651. It is of stone. It has a lamp.\n\nPopulation: 7 (2024)\n",
-    "moved.md": "# Moved\n\n" + "\n\n".join([PARAGRAPHS[2], *PARAGRAPHS[:2], PARAGRAPHS[3]]),
-    "wrapped.rst": "Wrapped\n=======\n\nThe primary road crosses the river at the old\nbridge, which was built of "
-    "stone in the\nyear 1650. It fell in the\nflood of 1871.\n",
-    "after.txt": prose(11, 30),
-    "same.md": "# Same\n\nNothing changes here.",
-    "came.md": "# Came\n\nThis page is new.",
-}
 SAID = [
     ("came.md", "# Came\n\nThis page is new.", None),
     ("guide/a.md", "Bridges\nIt has a lamp.", None),
@@ -89,9 +36,7 @@ SAID = [
 
 @pytest.fixture
 def folders(tmp_path):
-    write(tmp_path / "old", OLD)
-    write(tmp_path / "new", NEW)
-    return ["--old", tmp_path / "old", "--new", tmp_path / "new", "--held-out", "0"]
+    return folders_of(tmp_path)
 
 
 def said(out):
@@ -329,44 +274,6 @@ def test_what_still_holds_is_not_left_out_for_its_like_that_is_replaced(tmp_path
     assert like == [("a.md", True), ("b.md", False), ("c.md", True)]
 
 
-# --- bad input ----------------------------------------------------------------------------------------------
-
-
-def jsonl(path, *found):
-    path.write_text("".join(json.dumps(row) + "\n" for row in found))
-    return path
-
-
-def test_the_same_twice_and_an_empty_diff_are_told(folders, tmp_path, capsys):
-    again = refused(capsys, "--old", folders[1], "--new", folders[1], "--out", tmp_path / "out")
-    assert "sha256 of --old and --new is the same" in again
-    a = jsonl(tmp_path / "a.jsonl", {"id": 1, "text": "It is.  So."})
-    b = jsonl(tmp_path / "b.jsonl", {"id": 1, "text": "It is. So."})
-    empty = refused(capsys, "--old", a, "--new", b, "--held-out", "0", "--out", tmp_path / "out")
-    assert "nothing is new in" in empty
-    assert not list(tmp_path.glob("out*"))
-
-
-@pytest.mark.parametrize(
-    ("found", "words", "told"),
-    [
-        ([{"name": "a", "text": "b"}], [], "--key = not given: no column of id, key, path, url, title is in both"),
-        ([], [], "old.jsonl: has no row; expected a document a row"),
-        ([{"id": "a", "text": "b"}], ["--key", "idd"], "has no column 'idd' (did you mean 'id'?)"),
-        ([{"id": "a", "body": "b"}], [], "has no column 'text'"),
-        ([{"id": "a", "text": "b"}, {"id": "a", "text": "c"}], [], "line 2: 'id' is 'a', as of"),
-        ([{"id": None, "text": "b"}], [], "line 1: 'id' is empty: expected what the document is known by"),
-        ([{"id": ["a"], "text": "b"}], [], "line 1: 'id' is ['a']: expected text or a number"),
-        ([{"id": "a", "text": 3}], [], "'text' is 3, a int: expected text"),
-    ],
-)
-def test_what_is_wrong_with_a_table_is_told(tmp_path, capsys, found, words, told):
-    old = jsonl(tmp_path / "old.jsonl", *found)
-    new = jsonl(tmp_path / "new.jsonl", {"id": "a", "text": "Other."})
-    assert told in refused(capsys, "--old", old, "--new", new, *words, "--out", tmp_path / "out")
-    assert not list(tmp_path.glob("out*"))
-
-
 def test_what_to_type_next_can_be_typed_wherever_the_corpus_lies(tmp_path):
     """A path with a space in it is quoted, on the screen and in the recipe's comments."""
     old = jsonl(tmp_path / "old.jsonl", {"id": 1, "text": "It is."})
@@ -378,55 +285,3 @@ def test_what_to_type_next_can_be_typed_wherever_the_corpus_lies(tmp_path):
     assert [shlex.split(line)[1:3] for line in commands] == [
         [name, f"{out}/recipe.yaml"] for name in ("plan", "plan", "train")
     ]
-
-
-def test_what_is_wrong_with_the_paths_is_told_at_once(folders, tmp_path, capsys):
-    (tmp_path / "old.pdf").write_bytes(b"%PDF")
-    (tmp_path / "bare").mkdir()
-    both = refused(capsys, "--old", tmp_path / "nwe", "--new", tmp_path / "old.pdf", "--out", tmp_path / "out")
-    assert "2 faults in the arguments" in both
-    assert "does not exist (did you mean 'new'?)" in both
-    assert "old.pdf: of an unknown kind; expected a folder, or a table" in both
-    bare = refused(capsys, "--old", tmp_path / "bare", "--new", tmp_path / "new", "--out", tmp_path / "out")
-    assert "--include PATTERN says which are text" in bare
-    a = jsonl(tmp_path / "a.jsonl", {"id": 1, "text": "b"})
-    assert "expected two of one kind" in refused(capsys, "--old", a, "--new", tmp_path / "new", "--out", tmp_path / "o")
-    (tmp_path / "there").mkdir()
-    assert "it is there already" in refused(capsys, *folders, "--out", tmp_path / "there")
-
-
-def test_what_is_wrong_with_a_repository_is_told(tmp_path, capsys):
-    said = ["--old", "v1", "--new", "v2", "--out", tmp_path / "out"]
-    assert "does not exist; expected the folder of a git" in refused(capsys, "--repo", tmp_path / "no", *said)
-    (tmp_path / "plain").mkdir()
-    assert "not a git repository" in refused(capsys, "--repo", tmp_path / "plain", *said)
-    subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)
-    both = refused(capsys, "--repo", tmp_path / "repo", *said)
-    assert "--old = v1: no commit of" in both
-    assert "--new = v2: no commit of" in both
-    assert "columns are a table's" in refused(capsys, "--repo", tmp_path / "repo", *said, "--key", "id")
-
-
-def test_arguments_are_checked_at_once(folders, tmp_path, capsys):
-    words = [*folders, "--out", tmp_path / "out", "--context", "titel", "--held-out", "1", "--workers", "0"]
-    told = refused(capsys, *words)
-    assert "--context = titel: expected title, none, or how many sentences" in told
-    assert "--held-out = 1.0: expected a share" in told
-    assert "--workers = 0" in told
-
-
-def test_files_that_are_no_text_are_left_out_and_counted(folders, tmp_path, capsys):
-    (tmp_path / "old/latin.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "new/zeros.txt").write_bytes(b"a\0b")
-    (tmp_path / "new/large.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    (tmp_path / "new/empty.md").write_text("\n")
-    text(*folders, "--out", tmp_path / "out")
-    shown = capsys.readouterr().out
-    for why in ("no UTF-8", "binary", "a pointer of git-lfs", "empty"):
-        assert f"left out: 1 files, {why}" in shown
-
-
-def test_without_the_libraries_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(OptionError, match=r"sentencex = not installed: .*pip install 'srt-peft\[corpora\]'"):
-        sentences_of("A text.")

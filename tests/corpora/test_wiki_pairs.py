@@ -196,7 +196,6 @@ def heaps(folder, seed, count):
                     rng.getrandbits(50),
                     rng.choice(NAMES),
                     rng.choice(STRATA),
-                    "same",
                     False,
                     (1, 1),
                     (0, 0, 0),

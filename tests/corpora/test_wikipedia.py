@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from srt_peft import cli
 from srt_peft.corpora.diffs import absent_of
 from srt_peft.corpora.sentences import sentences_of
 from srt_peft.corpora.wikipedia import build, dump
@@ -184,6 +185,25 @@ def test_per_stratum_takes_as_many_of_each(dumps, corpus, tmp_path):
         }
         assert by == taken
     assert {row["source"] for row in rows_in(tmp_path / "wiki" / "new.jsonl")} == {"politics", "other"}
+
+
+def test_namespaces_may_have_spaces_between_them(tmp_path):
+    pages = [element(1, "A", "It was."), element(2, "Talk:A", "Was it?", space=1)]
+    later = [page.replace("as", "ill be").replace(DATES[0], DATES[1]) for page in pages]
+    said = [written(tmp_path, name, found) for name, found in (("old", pages), ("new", later))]
+    assert cli.main(list(map(str, arguments(said, tmp_path / "wiki", "--namespaces", "0, 1", "--workers", 1)))) == 0
+    assert [row["title"] for row in rows_in(tmp_path / "wiki" / "new.jsonl")] == ["A", "Talk:A"]
+
+
+def test_pages_that_say_nothing_take_nobodys_place(tmp_path):
+    """Of those that have prose as many are taken as were asked for, however many have none."""
+    news = [element(i, f"News {i}", f"It rained {i} times.", date=DATES[1]) for i in range(1, 5)]
+    empty = [element(i, f"Empty {i}", "{{infobox}}", date=DATES[1]) for i in range(10, 40)]
+    old, new = (written(tmp_path, name, pages) for name, pages in (("old", OLD[:1]), ("new", [*news, *empty])))
+    figures = make(old, new, tmp_path / "wiki", per_stratum=3, topics=("other",), held_out=0)
+    assert figures["documents by topic and change"]["other"]["created"] == 3
+    assert figures["left out"]["pages without prose in either snapshot"] == 30
+    assert figures["left out"]["pages beyond --per-stratum"] == 1
 
 
 def test_snapshots_that_cannot_be_a_before_and_an_after_are_refused(dumps, tmp_path):

@@ -26,7 +26,7 @@ from srt_peft.corpora.code.options import WHAT, Options, checked
 from srt_peft.corpora.code.scan import about_of, scan, unpacked
 from srt_peft.corpora.code.tally import Tally
 from srt_peft.corpora.documents import library
-from srt_peft.corpora.folder import Folder, check_out, line_of, staged
+from srt_peft.corpora.folder import Folder, check_out, dumped, line_of, staged
 from srt_peft.corpora.near import NearDuplicates, Signature
 from srt_peft.corpora.rows import Row, is_held_out
 from srt_peft.corpora.text import in_processes
@@ -93,7 +93,7 @@ def build(
         parts = list(_scanned(every, options, folder, workers, progress=progress))
         tally = _write(parts, options, folder, progress=progress)
         folder.counts = tally.figures()
-        (folder.path / "statistics.json").write_text(json.dumps(folder.counts, indent=1) + "\n", "utf-8")
+        (folder.path / "statistics.json").write_bytes(dumped(folder.counts))
         dates = f"before {options.old_before} and after {options.new_after}"
         heading = f"Files of repositories from {dates}, as `srt-peft {COMMAND}` has made it."
         (folder.path / "recipe.yaml").write_text(recipe(out, heading, several=True), "utf-8")

@@ -113,13 +113,11 @@ def wanted(given: str) -> Callable[[str], bool]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     known = {name: _normal(name) for name in names}
     if not names or None in known.values():
-        unknown = (
-            ", ".join(f"{n!r}{did_you_mean(n, PERMISSIVE)}" for n, found in known.items() if not found) or "nothing"
+        unknown = ", ".join(f"{n!r}{did_you_mean(n, PERMISSIVE)}" for n, found in known.items() if not found)
+        what = f"{unknown} is no SPDX identifier" if names else "an empty list"
+        raise OptionError(
+            "the arguments", [f"--licences = {given!r}: {what}. Expected permissive, any, or a list as MIT,ISC"]
         )
-        fault = (
-            f"--licences = {given!r}: {unknown} is no SPDX identifier. Expected permissive, any, or a list as MIT,ISC"
-        )
-        raise OptionError("the arguments", [fault])
     chosen = frozenset(str(name) for name in known.values())
     return lambda licence: _holds(licence, chosen)
 

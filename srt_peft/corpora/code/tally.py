@@ -9,6 +9,7 @@ from typing import Any
 
 from srt_peft.corpora.code.clones import NEW, OLD
 from srt_peft.corpora.rows import Row
+from srt_peft.corpora.tables import number
 
 POOLS = (OLD, NEW)
 
@@ -70,15 +71,11 @@ def told(figures: dict[str, Any]) -> str:
     lines = ["Repositories: " + ", ".join(f"{count:,} {kind}" for kind, count in figures["repositories"].items()), ""]
     table: list[tuple[str, ...]] = [("", *POOLS)]
     for name in ("rows", "held out", "median words"):
-        table += [(name, *(_number(figures[name][pool]) for pool in POOLS))]
+        table += [(name, *(number(figures[name][pool]) for pool in POOLS))]
     for name in ("languages", "licences", "left out"):
         table += [(f"{name}:", "", "")]
         kinds = dict.fromkeys(kind for pool in POOLS for kind in figures[name][pool])
-        table += [(f"  {kind}", *(_number(figures[name][pool].get(kind, 0)) for pool in POOLS)) for kind in kinds]
+        table += [(f"  {kind}", *(number(figures[name][pool].get(kind, 0)) for pool in POOLS)) for kind in kinds]
     widths = [max(len(row[i]) for row in table) for i in range(3)]
     lines += [f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}".rstrip() for a, b, c in table]
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "--" if value is None else f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

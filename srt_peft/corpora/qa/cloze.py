@@ -24,13 +24,12 @@ from collections.abc import Generator, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import product
 
-from tqdm import tqdm
-
 from srt_peft.corpora.qa.checks import Draft, Grounds, faults_of
 from srt_peft.corpora.qa.items import Corpus, Item
 from srt_peft.corpora.qa.statements import statements_of
 from srt_peft.corpora.qa.values import Value, values_of
 from srt_peft.corpora.qa.words import EMPTY, plain, stands_in, words
+from srt_peft.corpora.writing import shown
 
 STOCK = 5_000_000
 """Characters of each training file whose values may serve as wrong choices."""
@@ -57,7 +56,7 @@ class Stock:
         self._pairs: dict[tuple[str, ...], dict[tuple[str, str], tuple[Value, Value]]] = defaultdict(dict)
         texts = [text for d in corpus.documents for text in (d.old, d.new) if text]
         texts += corpus.texts
-        for text in tqdm(texts, desc="values of the corpus", unit="text", delay=2, disable=None, leave=False):
+        for text in shown(texts, "values of the corpus", "text", len(texts)):
             for said in statements_of(text):
                 self._add(text[said.start : said.end])
         changed = [(c.get("old") or "", c.get("new") or "") for d in corpus.documents for c in d.changes]

@@ -25,6 +25,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from srt_peft.corpora.folder import line_of
 from srt_peft.corpora.qa.checks import FORM, SUPPORT, Draft, Grounds, faults_of
 from srt_peft.corpora.qa.chosen import LETTERS, Balance, lettered
 from srt_peft.errors import DamagedError, LockedError, OptionError
@@ -127,7 +128,7 @@ class Decisions:
         """Add a decision, and have it on the disk."""
         assert self._file is not None
         told = {**row, "of": digest(self.by_id[row["id"]]), "at": datetime.now(UTC).isoformat(timespec="seconds")}
-        line, whole = (json.dumps(told, ensure_ascii=False) + "\n").encode(), self._file.tell()
+        line, whole = line_of(told).encode(), self._file.tell()
         try:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - told like any other

@@ -59,7 +59,8 @@ class Endpoint:
 
     def __init__(self, url: str, model: str, *, key: str | None, timeout: float, concurrency: int) -> None:
         key = (key or "").strip()
-        _check(url, key, timeout, concurrency)
+        if wrong := faults(url, key, timeout, concurrency):
+            raise OptionError("corpus qa", wrong)
         base = url.rstrip("/")
         self.url = base if base.endswith("/chat/completions") else f"{base}/chat/completions"
         self.model, self.concurrency = model, concurrency
@@ -144,7 +145,7 @@ class Endpoint:
     def _once(self, messages: Sequence[Mapping[str, str]]) -> str:
         body = json.dumps({"model": self.model, "messages": list(messages)}).encode()
         headers = {"Content-Type": "application/json", "User-Agent": f"srt-peft/{srt_peft.__version__}"}
-        request = urllib.request.Request(self.url, body, headers)  # noqa: S310 - `_check` has seen its scheme
+        request = urllib.request.Request(self.url, body, headers)  # noqa: S310 - `faults` has seen its scheme
         if self._key:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
@@ -239,9 +240,9 @@ def _is_plain(text: str, other: str = "") -> bool:
     return rest.isascii() and not any(c.isspace() or not c.isprintable() for c in text)
 
 
-def _check(url: str, key: str, timeout: float, concurrency: int) -> None:
-    """Refuse what cannot be asked; a key that no header can carry without a word of it, as http.client would say it."""
-    faults = []
+def faults(url: str, key: str, timeout: float, concurrency: int) -> list[str]:
+    """Why nobody can be asked so; of a key that no header can carry not a word, as http.client would say it."""
+    found = []
     try:
         parts = urllib.parse.urlsplit(url)
         host = (parts.hostname or "").encode("idna")
@@ -251,16 +252,15 @@ def _check(url: str, key: str, timeout: float, concurrency: int) -> None:
     except ValueError:
         usable = False
     if not usable:
-        faults.append(f"--endpoint = {url}: expected an address such as http://localhost:8000/v1")
+        found.append(f"--endpoint = {url}: expected an address such as http://localhost:8000/v1")
     elif parts.username or parts.password or parts.query:
-        faults.append("--endpoint has a password or a query in it: put the key into an environment variable")
+        found.append("--endpoint has a password or a query in it: put the key into an environment variable")
     if not _is_plain(key):
-        faults.append(
+        found.append(
             "--api-key-env names a key with a space, a line's end or a letter beyond ASCII in it: copy it anew"
         )
     if not 0 < timeout <= _LONGEST:
-        faults.append(f"--timeout = {timeout:g}: expected seconds, more than 0, and a day at most")
+        found.append(f"--timeout = {timeout:g}: expected seconds, more than 0, and a day at most")
     if concurrency < 1:
-        faults.append(f"--concurrency = {concurrency}: expected 1 or more")
-    if faults:
-        raise OptionError("corpus qa", faults)
+        found.append(f"--concurrency = {concurrency}: expected 1 or more")
+    return found

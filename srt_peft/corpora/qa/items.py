@@ -19,11 +19,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from srt_peft.corpora.folder import MANIFEST, sha256
 from srt_peft.corpora.qa.statements import Statement, statements_of
 from srt_peft.corpora.qa.words import plain
+from srt_peft.corpora.writing import shown
 from srt_peft.data.reading import Column, rows_of
 from srt_peft.errors import OptionError
 
@@ -265,10 +264,9 @@ def hold_apart(corpus: Corpus, items: Iterable[Item], stock: int) -> set[str]:
     for name in TRAINED:
         needed = [Column(column, "Make the corpus anew") for column in ("id", "text")]
         columns = [*needed, Column("document"), Column("supersedes")]
-        rows = rows_of(corpus.folder / name, columns)
-        bar = tqdm(rows, desc=f"held out of {name}", unit="row", delay=2, disable=None, leave=False)
+        rows = shown(rows_of(corpus.folder / name, columns), f"held out of {name}", "row")
         kept = 0
-        for (key, text, document, replaced), where in bar:
+        for (key, text, document, replaced), where in rows:
             own = document if isinstance(document, str) else str(key).rpartition("#")[0]
             faults += _overlaps(str(key), own, text, where, names, whole)
             read |= set(_said(plain(text).split(), grams))

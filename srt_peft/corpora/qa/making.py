@@ -11,7 +11,6 @@ asked about no more statements than it takes, and the same answers make the same
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 from collections import Counter
@@ -21,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 import srt_peft
+from srt_peft.corpora.folder import dumped, line_of
 from srt_peft.corpora.qa.checks import Draft, Grounds, faults_of
 from srt_peft.corpora.qa.chosen import Made, choose, rows_of_set
 from srt_peft.corpora.qa.cloze import STOCK
 from srt_peft.corpora.qa.drafts import Drafts
 from srt_peft.corpora.qa.items import SPLITS, Corpus, Item, hold_apart, items_of, read
+from srt_peft.corpora.writing import bar
 from srt_peft.errors import OptionError, SRTError
 from srt_peft.review.files import sync
 
@@ -68,7 +67,8 @@ def make(
     folder: Path, out: Path, n: int, maker_of: Callable[[Corpus], Maker], seed: int, options: Mapping[str, Any]
 ) -> dict[str, Outcome]:
     """Questions on a corpus, n of each split, into a file; what came of each split."""
-    check(out, n)
+    if wrong := faults(out, n):
+        raise OptionError("corpus qa", wrong)
     corpus = read(folder)
     items, left_out = items_of(corpus, seed)
     seen = hold_apart(corpus, [item for split in SPLITS for item in items[split]], STOCK)
@@ -85,24 +85,23 @@ def make(
             _fill(outcomes, items, maker, drafts)
     else:
         _fill(outcomes, items, maker, None)
-    _write(out, corpus, outcomes, seed, {**options, **maker.about()}, left_out)
+    _write(out, corpus, outcomes, seed, {**options, **maker.about()}, left_out, by_model=maker.keeps)
     return outcomes
 
 
-def check(out: Path, n: int) -> None:
-    """Refuse what cannot be made."""
-    faults = []
+def faults(out: Path, n: int) -> list[str]:
+    """Why no such file can be made."""
+    found = []
     if n < 1:
-        faults.append(f"--n = {n}: expected 1 question of each split, or more")
+        found.append(f"--n = {n}: expected 1 question of each split, or more")
     if out.exists() or out.is_symlink():
         goes_on = (
             " (what a model has answered is kept beside it, and not asked for again)" if drafts_of(out).exists() else ""
         )
-        faults.append(f"--out = {out}: is there already; name another file, or remove it{goes_on}")
+        found.append(f"--out = {out}: is there already; name another file, or remove it{goes_on}")
     if out.suffix != ".jsonl":
-        faults.append(f"--out = {out}: expected a name that ends in .jsonl")
-    if faults:
-        raise OptionError("corpus qa", faults)
+        found.append(f"--out = {out}: expected a name that ends in .jsonl")
+    return found
 
 
 def drafts_of(out: Path) -> Path:
@@ -122,11 +121,9 @@ def _fill(
     outcomes: Mapping[str, Outcome], items: Mapping[str, Sequence[Item]], maker: Maker, drafts: Drafts | None
 ) -> None:
     kept: dict[str, Draft | str] = {} if drafts is None else drafts.by_item
-    faults: Counter[str | None] = Counter()
-    with tqdm(
-        total=sum(min(o.wanted, o.statements) for o in outcomes.values()),
-        desc=f"questions by {maker.name}", unit="question", delay=2, disable=None, leave=False,
-    ) as bar:  # fmt: skip
+    told: Counter[str | None] = Counter()
+    total = sum(min(o.wanted, o.statements) for o in outcomes.values())
+    with bar(total, f"questions by {maker.name}", "question", progress=True) as shown:
         while True:
             batch: list[Item] = []
             for split, outcome in outcomes.items():
@@ -137,18 +134,18 @@ def _fill(
                 outcome.asked = min(outcome.asked + more, outcome.statements) if missing else outcome.asked
             if not batch:
                 return
-            bar.n = sum(len(outcome.made) for outcome in outcomes.values())
-            bar.refresh()
+            shown.n = sum(len(outcome.made) for outcome in outcomes.values())
+            shown.refresh()
             with closing(maker.drafts([item for item in batch if item.id not in kept])) as answers:
                 for item, found in answers:
                     if drafts is not None:
                         drafts.add(item.id, found)
                     kept[item.id] = found
                     fault = _fault_of(item, found)
-                    faults[fault] += 1
-                    bar.update(fault is None)
-                    if maker.keeps and faults.total() >= HOPELESS and not faults[None]:
-                        raise _hopeless(maker.name, faults)
+                    told[fault] += 1
+                    shown.update(fault is None)
+                    if maker.keeps and told.total() >= HOPELESS and not told[None]:
+                        raise _hopeless(maker.name, told)
 
 
 def _fault_of(item: Item, found: Draft | str) -> str | None:
@@ -188,14 +185,15 @@ def _write(
     seed: int,
     options: Mapping[str, Any],
     left_out: Mapping[str, int],
+    *,
+    by_model: bool,
 ) -> None:
     made = [one for split in SPLITS for one in outcomes[split].made]
     if not made:
         told = "; ".join(f"{split}: {reasons_of(outcome)}" for split, outcome in outcomes.items())
-        fault = f"{corpus.folder} yields no question ({told})"
-        raise OptionError("corpus qa", [f"{fault}. Make the corpus with a larger --held-out, or have a model ask"])
+        raise OptionError("corpus qa", [f"{corpus.folder} yields no question ({told}): {remedy(by_model=by_model)}"])
     rows = [row for split in SPLITS for row in rows_of_set(outcomes[split].made, seed)]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    text = "".join(map(line_of, rows)).encode()
     manifest = {
         "command": "corpus qa",
         "inputs": {str(corpus.folder / name): about for name, about in corpus.files.items()},
@@ -211,7 +209,7 @@ def _write(
         "versions": {"srt-peft": srt_peft.__version__, "python": platform.python_version()},
         "outputs": {out.name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}},
     }  # fmt: skip
-    put(manifest_of(out), (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
+    put(manifest_of(out), dumped(manifest))
     put(out, text)
 
 
@@ -224,6 +222,11 @@ def put(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     sync(path.parent)
+
+
+def remedy(*, by_model: bool) -> str:
+    """What brings more questions."""
+    return f"make the corpus with a larger --held-out, or have {'another' if by_model else 'a'} model ask"
 
 
 def reasons_of(outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import srt_peft
 from srt_peft.corpora.documents import PLACE, library
-from srt_peft.corpora.folder import SOUND, Folder, check_out, staged
+from srt_peft.corpora.folder import SOUND, Folder, check_out, dumped, staged
 from srt_peft.corpora.rows import Context
 from srt_peft.corpora.wikipedia import dump, pairs, snapshot
 from srt_peft.corpora.wikipedia.choose import taken_of, write
@@ -252,8 +252,7 @@ class _Work:
         figures["pages known by"] = "id" if aligned.believed else "title"
         figures["pages"] = {kind: count for kind, count in aligned.kinds.items() if count}
         figures["left out"] = dict(sorted(left_out.items()))
-        told = json.dumps(figures, indent=1, ensure_ascii=False) + "\n"
-        (self._folder.path / "statistics.json").write_text(told, "utf-8")
+        (self._folder.path / "statistics.json").write_bytes(dumped(figures))
         heading = "Two snapshots of a wiki, as `srt-peft corpus wikipedia` has made them: a source is a topic."
         several = sum(any(by.values()) for by in figures["documents by topic and change"].values()) > 1
         (self._folder.path / "recipe.yaml").write_text(recipe(self._out, heading, several=several), "utf-8")

@@ -26,12 +26,12 @@ def taken_of(heaps: Sequence[Path], topics: Sequence[str], per_stratum: int | No
     wanted = set(topics)
     lowest: dict[tuple[str, str], list[int]] = {}
     for told in _all(heaps) if per_stratum else ():
-        if told.topic in wanted and told.stratum:
+        if told.topic in wanted and _says(told):
             heap = lowest.setdefault((told.topic, told.stratum), [])
             (heapq.heappush if len(heap) < (per_stratum or 0) else heapq.heappushpop)(heap, -told.rank)
 
     def why(told: Told) -> str | None:
-        if all(words is None for words in told.words):
+        if not _says(told):
             return "pages without prose in either snapshot"
         if told.topic not in wanted:
             return "pages of topics that were not asked for"
@@ -40,6 +40,11 @@ def taken_of(heaps: Sequence[Path], topics: Sequence[str], per_stratum: int | No
         return None
 
     return why
+
+
+def _says(told: Told) -> bool:
+    """Whether either snapshot has prose of it."""
+    return any(words is not None for words in told.words)
 
 
 def _all(heaps: Sequence[Path]) -> Iterator[Told]:

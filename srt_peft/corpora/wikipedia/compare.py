@@ -50,7 +50,6 @@ class Told(NamedTuple):
     """By which pages of a stratum are taken: a hash of the key."""
     topic: str
     stratum: str
-    kind: str
     held: bool
     words: tuple[int | None, int | None]
     sentences: tuple[int, int, int]
@@ -97,13 +96,12 @@ def _compared(pair: Pair, spools: Spools, how: How) -> tuple[Told, list[bytes]]:
     changed = rows.inserted + rows.deleted + 2 * rows.modified
     kind = pair.kind if old and new else "created" if new else "gone"
     whole = sum(len(sentences_of(t, how.language)) for t in texts if t) if changed else 0
-    stratum = stratum_of("created" if not old else "gone" if not new else kind, changed, whole)
+    stratum = stratum_of(kind, changed, whole)
     blocks = _blocks(old, new, rows, how, held=held)
     told = Told(
         _rank(pair.keys[0]),
         topic,
         stratum,
-        pair.kind,
         held,
         (_words(texts[0]), _words(texts[1])),
         (rows.inserted, rows.deleted, rows.modified),

@@ -127,7 +127,7 @@ def parts_of(path: Path, found: Survey) -> list[Part]:
 def site_of(path: Path, wanted: frozenset[str]) -> Site:
     """The wiki that a dump says it is of, and what its namespaces are called there."""
     head = b""
-    for chunk, _, _ in _decompressed(Part(path, 0, 1)):
+    for chunk, _ in _decompressed(Part(path, 0, 1)):
         head += chunk
         if b"</siteinfo>" in head or b"<page>" in head or len(head) > 1 << 20:
             break
@@ -154,34 +154,34 @@ _KEYS = {"file": ("6", "-2"), "category": ("14",)}
 # --- bytes --------------------------------------------------------------------------------------------------
 
 
-def _decompressed(part: Part, advance: Advance = lambda _: None) -> Iterator[tuple[bytes, bool, int]]:
-    """A file's bytes from a part's start to the file's end; whether they began after the part's end; and where."""
+def _decompressed(part: Part, advance: Advance = lambda _: None) -> Iterator[tuple[bytes, bool]]:
+    """A file's bytes from a part's start to the file's end; and whether they began after the part's end."""
     yield from _READERS.get(part.path.suffix, _plain_bytes)(part, advance)
 
 
-def _plain_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]]:
+def _plain_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool]]:
     with part.path.open("rb") as file:
         file.seek(part.start)
         at = part.start
         while chunk := file.read(min(CHUNK, part.end - at) if at < part.end else CHUNK):
-            yield chunk, at >= part.end, at
+            yield chunk, at >= part.end
             at += len(chunk)
             advance(len(chunk) if at <= part.end else 0)
 
 
-def _gz_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]]:
+def _gz_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool]]:
     with part.path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
         at = 0
         try:
             while chunk := file.read(CHUNK):
-                yield chunk, False, at
+                yield chunk, False
                 advance(raw.tell() - at)
                 at = raw.tell()
         except (EOFError, OSError, zlib.error) as error:
             raise _damaged(part.path, error) from None
 
 
-def _bz2_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]]:
+def _bz2_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool]]:
     with part.path.open("rb") as file:
         file.seek(part.start)
         start = at = part.start  # where the stream begins, and what has been read
@@ -199,7 +199,7 @@ def _bz2_bytes(part: Part, advance: Advance) -> Iterator[tuple[bytes, bool, int]
                         break
                 chunk, left = engine.decompress(left, CHUNK), b""
                 if chunk:
-                    yield chunk, start >= part.end, start
+                    yield chunk, start >= part.end
         except (OSError, EOFError) as error:
             raise _damaged(part.path, error) from None
         if start < at and not engine.eof:
@@ -213,7 +213,7 @@ def _damaged(path: Path, error: Exception) -> Exception:
     return refused(path, f"cannot be decompressed ({error})", "bring it again, whole")
 
 
-_READERS: dict[str, Callable[[Part, Advance], Iterator[tuple[bytes, bool, int]]]] = {
+_READERS: dict[str, Callable[[Part, Advance], Iterator[tuple[bytes, bool]]]] = {
     ".bz2": _bz2_bytes,
     ".gz": _gz_bytes,
 }
@@ -235,7 +235,7 @@ def _elements(part: Part, advance: Advance) -> Iterator[bytes]:
     """The bytes from each `<page>` that begins in the part to its `</page>`."""
     buffer, base, limit = bytearray(), 0, None
     ended, begun = False, part.start == 0  # a part without a page may begin within the end
-    for chunk, beyond, _ in _decompressed(part, advance):
+    for chunk, beyond in _decompressed(part, advance):
         if beyond and limit is None:
             limit = base + len(buffer)
         buffer += chunk

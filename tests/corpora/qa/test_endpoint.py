@@ -1,10 +1,12 @@
 """A model behind an address: what it answers badly, and that nothing of what it answered is lost."""
 
 import email.utils
+import json
 import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import srt_peft
 from srt_peft.corpora.qa import asking, endpoint, making
 from srt_peft.corpora.qa.checks import Draft
+from srt_peft.corpora.qa.drafts import Drafts
 from srt_peft.corpora.qa.endpoint import Endpoint
 from srt_peft.corpora.qa.items import Item
 from srt_peft.errors import DamagedError, LockedError, OptionError, SRTError
@@ -163,6 +166,7 @@ def test_a_model_that_only_chats_yields_nothing_and_that_is_told(folder):
     with serving(*[prose] * 1000) as service:
         with pytest.raises(OptionError, match=r"no question .*16 no question in 3 replies") as failed:
             make(folder, service)
+        assert "larger --held-out, or have another model ask" in str(failed.value)
         asked = len(service.asked)
         with pytest.raises(OptionError) as again:
             make(folder, service)
@@ -276,19 +280,31 @@ def test_answers_of_another_making_are_refused_by_name(folder):
 
 
 def test_what_the_same_command_meets_again_is_not_said_to_go_on(folder):
-    """Answers are kept, but another model's command is refused as often as it is run."""
+    """Answers are kept, but another model's command, a damaged file and one that is held are refused each time."""
     with serving() as service:
         make(folder, service, n=1)
         (folder / "qa.jsonl").unlink()
         words = ("qa", "--from", folder, "--out", folder / "qa.jsonl", "--endpoint", service.url, "--model", "other")
         told = run(*words, code=2)
+        drafts = folder / "qa.jsonl.drafts"
+        drafts.write_text(drafts.read_text() + "nonsense\n")
+        damaged = run(*words, code=1)
+        drafts.write_text(drafts.read_text().replace("nonsense\n", ""))
+        with closing(Drafts(drafts, json.loads(drafts.read_text().partition("\n")[0])["made_from"])):
+            locked = run(*words, code=1)
     assert "holds answers of another making" in told
-    assert "the same command goes on" not in told
+    assert "is no answer of ours" in damaged
+    assert f"{drafts} is being written" in locked
+    assert "the same command goes on" not in told + damaged + locked
+
+
+def test_who_has_a_model_ask_is_not_told_to_have_one_ask(folder):
+    with serving() as service:
+        told = run("qa", "--from", folder, "--n", 100, "--endpoint", service.url, "--model", "m", "--concurrency", 4)
+    assert "There are no more: make the corpus with a larger --held-out, or have another model ask." in told
 
 
 def test_two_at_once_do_not_mix(folder):
-    from srt_peft.corpora.qa.drafts import Drafts
-
     held = Drafts(folder / "qa.jsonl.drafts", {})
     with serving() as service, pytest.raises(LockedError):
         make(folder, service)

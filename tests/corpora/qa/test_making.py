@@ -90,6 +90,19 @@ def test_all_that_is_wrong_with_a_command_is_told(made, tmp_path):
     assert "--model is missing" in told
 
 
+def test_who_cannot_be_asked_is_told_before_the_corpus_is_read(tmp_path):
+    """With all else that is wrong; the corpus is not even there."""
+    words = ["qa", "--from", tmp_path / "none", "--n", 0]
+    told = run(*words, "--endpoint", "localhost:1", "--timeout", -1, "--concurrency", 0, code=2)
+    for fault in ("--n = 0", "--model is missing", "--endpoint = localhost:1", "--timeout = -1", "--concurrency = 0"):
+        assert fault in told
+    (tmp_path / "instruct").mkdir()
+    told = run(*words, "--model", tmp_path / "instuct", code=2)
+    assert "--n = 0" in told
+    assert f"--model = {tmp_path}/instuct: is no folder (did you mean 'instruct'?); expected one with config.js" in told
+    assert "none" not in told
+
+
 def test_a_corpus_without_changes_yields_no_new_question(tmp_path):
     """Old ones all the same, and why."""
     folder = world.build(tmp_path / "towns")

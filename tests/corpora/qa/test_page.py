@@ -107,6 +107,21 @@ def test_only_the_page_itself_decides(questions):
         assert [row["id"] for row in world.rows(decisions_of(questions))] == ["q100"]
 
 
+def test_what_is_no_decision_is_refused_where_nothing_is_asserted(questions):
+    """`python -O` takes assertions out of the code."""
+    code = (
+        "import sys; from pathlib import Path; from srt_peft.corpora.qa import decisions, page; "
+        "held = decisions.Decisions(Path(sys.argv[1]), writing=True); row = held.rows[0]; "
+        "seen = decisions.digest(decisions.as_asked(row, None)); "
+        "said = page.json.dumps({'id': row['id'], 'decision': 'burn', 'seen': seen}); "
+        "print(page._decided(held, said.encode())[0])"
+    )
+    line = [sys.executable, "-O", "-c", code, str(questions)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": HOME})
+    assert done.stdout == "400\n"
+    assert decisions_of(questions).read_bytes() == b""
+
+
 def test_the_page_may_load_nothing_from_elsewhere(questions):
     with serving(questions) as page:
         _, content, headers = ask(page, "GET", f"/{page.token}/")

@@ -268,7 +268,7 @@ def _known(
     gap: dict[str, float] = {}
     if world.kind == "text":
         given = recipe.as_dict()
-        given["data"]["source_column"] = "source"
+        given["data"] |= {"source_column": "source", "clusters": None}
         true = load_recipe(given)
         again = suites.Model(replace(target, recipe=true), "float32")
         found = suites.ask(again, suites.parse([suite]), options, folder / "true")[0].records

@@ -81,7 +81,7 @@ def data(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
-    """Facts and text, two processes: every cell's figures are there, compute is matched, and no weights are left."""
+    """Facts, text, clusters, two processes: all figures are there, compute is matched, and no weights are left."""
     rows = [
         {"name": "cpt", "entry": "cpt"},
         {"name": "uniform-epoch", "entry": "uniform-epoch"},
@@ -92,16 +92,17 @@ def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
     text = {"kind": "text", "new": "factbook", "steps": 2, "taught": 2, "pieces": 30, "sources": "shuffled",
             "old": {"stories": 20, "factbook": 20, "peps": 10}}  # fmt: skip
     both = {name: {**one, "tuning": ["full"]} for name, one in (("tiny", FACTS), ("mixture", text))}
-    path = grid(tmp_path, rows, worlds=both, tuning=["lora"])  # which neither has
+    both["clustered"] = {**both["mixture"], "sources": "clusters", "rows": ["auto-quiz"]}
+    path = grid(tmp_path, rows, worlds=both, tuning=["lora"])  # which none has
     words = ("run", "--grid", path, "--data", data, "--jobs", 2, "--output", tmp_path / "out")
     done = begun(*words, home=home)
     assert done.returncode == 0, done.stderr
-    assert "10 cells, 10 of them to do in 2 processes" in done.stderr
+    assert "11 cells, 11 of them to do in 2 processes" in done.stderr
     found = {str(p.relative_to(tmp_path / "out" / "cells")): p for p in (tmp_path / "out" / "cells").rglob("*.json")}
     assert sorted(found) == sorted(
         f"{w}/full/{row}/5.json"
-        for w in ("tiny", "mixture")
-        for row in ("cpt", "uniform-epoch", "match", "auto-quiz", "more")
+        for w, only in (("tiny", None), ("mixture", None), ("clustered", ["auto-quiz"]))
+        for row in only or ("cpt", "uniform-epoch", "match", "auto-quiz", "more")
     )
     assert not list((tmp_path / "out" / "cells").rglob("*.safetensors"))
     assert not (tmp_path / "out" / "scratch").exists()
@@ -113,13 +114,13 @@ def test_a_grid_is_run_once_and_again_costs_nothing(home, data, tmp_path):
         assert quiz["forward_only_tokens"] > 0 == plain["forward_only_tokens"]
         a_step = plain["tokens_trained"] / plain["steps"]
         assert abs(more["steps"] - cells.cost(quiz, "full") / a_step) <= 0.5
-    shuffled = json.loads(found["mixture/full/cpt/5.json"].read_text())
-    assert set(shuffled["groups"]["old"]) == {"stories", "factbook", "peps"}
+    for place in ("mixture/full/cpt/5.json", "clustered/full/auto-quiz/5.json"):  # asked by what they truly are
+        assert set(json.loads(found[place].read_text())["groups"]["old"]) == {"stories", "factbook", "peps"}
     assert set(json.loads(found["tiny/full/cpt/5.json"].read_text())["groups"]["new"]) == {"changed", "added"}
 
     before = {name: p.stat().st_mtime_ns for name, p in found.items()}
     again = begun(*words, home=home)
-    assert "10 cells, 0 of them to do" in again.stderr
+    assert "11 cells, 0 of them to do" in again.stderr
     assert {name: p.stat().st_mtime_ns for name, p in found.items()} == before
 
     told = begun("table", "--grid", path, "--output", tmp_path / "out", home=home)

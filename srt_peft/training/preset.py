@@ -6,8 +6,8 @@
     old.order            uniform     rounds, which are shuffled epochs; overdue with a quiz
     new.order            uniform     rounds
     recall               absolute    relative
-    reference            best        base with decks or a quiz, which costs a pass over old; else best, which is
-                                     free, and so where no slot is kept for old ones
+    reference            best        base with decks, a quiz or `recall: quantile`, which costs a pass over old; else
+                                     best, which is free, and so where no slot is kept for old ones
     decks                off         auto where old has two sources or more, the superseded not counted
     old.quiz             0           0; 4 with `retention: high`
 
@@ -62,7 +62,7 @@ def _auto(recipe: Recipe, sources: int) -> dict[str, Any]:
         "stagger": 1,
         "underfull": "ahead",
         "recall": "relative",
-        "reference": "base" if slots and (decks == "auto" or quiz) else "best",
+        "reference": "base" if slots and (decks == "auto" or quiz or review.recall == "quantile") else "best",
         "decks": decks,
         "quiz": quiz,
         "old": "overdue" if quiz else "rounds",

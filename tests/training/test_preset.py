@@ -42,6 +42,7 @@ def test_the_table_holds():
         assert str(papers[name]) == paper, name
         assert auto.startswith(("base with decks", "auto where old has two")) or re.match(rf"{one[name]}\b", auto), name
     assert (one["reference"], two["reference"], high["reference"]) == ("best", "base", "base")
+    assert options(resolve(load("review.recall=quantile"), 1))["reference"] == "base"
     assert (one["decks"], two["decks"], high["decks"]) == ("off", "auto", "off")
     assert (one["old.order"], high["old.order"], high["old.quiz"]) == ("rounds", "overdue", QUIZ)
 

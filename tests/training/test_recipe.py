@@ -233,7 +233,7 @@ WRONG = {
     "review.old.quiz_tokens=9": "review.old.quiz_tokens = 9 without a quiz: expected quiz = 1 or more",
     "review.new.quiz=4": "review.new.quiz: no such key (did you mean 'review.old.quiz'?); known are order",
     "review.decks=on": "review.decks = True: expected one of 'off', 'auto', 'sqrt', 'equal'; or null, as the",
-    "review.recall=quantile": "recall = 'quantile' takes its thresholds from a pass of the base: expected reference",
+    "review={preset: paper, recall: quantile}": "recall = 'quantile' takes its thresholds from a pass of the base",
     "review.reference_sample=0": "review.reference_sample = 0: expected how many examples of each deck the base scores",
     "review={scheduler: cpt, decks: auto}": "review.decks = 'auto': the scheduler 'cpt' knows none, expected null",
     "review={scheduler: uniform, old: {quiz: 4}}": "review.old.quiz = 4: the scheduler 'uniform' knows none, expected",

@@ -13,6 +13,13 @@ from eval.study.figures import UNITS, Against, Block, Line, against
 
 NEW_WITHIN = 5.0
 """Thousandths of a nat."""
+FACTS = {
+    "weighted": ("all of old", 3.0),
+    "combined": ("new and all of old", 1.0),
+    "mean": ("mean of sources", 3.0),
+    "both": ("new and mean of sources", 1.0),
+}
+"""Points, by measure."""
 QUIZZES = ("auto-quiz", "decks: off, quiz")
 """The rows that ask at every step."""
 
@@ -37,7 +44,7 @@ def _mixed(block: Block, _: Sequence[Block]) -> Lines:
     for measure, least in (("worst", 20.0), ("mean", 10.0)):
         mine, theirs = auto.mean(measure), reference.mean(measure)
         lower = 100 * (theirs - mine) / theirs if theirs > 0 else float("nan")
-        what = f"{measure} {_n(mine)} against {_n(theirs)}: {lower:.0f} % lower, aim {least:.0f} %"
+        what = f"{measure} {_n(mine)} against {_n(theirs)}: {_n(lower, digits=0)} % lower, aim {least:.0f} %"
         yield _said(lower >= least, block, what, against(auto, reference, measure))
     new = against(auto, reference, "new")
     yield _said(new is not None and new.mean >= -NEW_WITHIN, block, f"new, aim −{NEW_WITHIN:.0f} or better", new)
@@ -66,7 +73,9 @@ def _quiz(block: Block, _: Sequence[Block]) -> Lines:
             line = block.lines[name]
             extra = 100 * (block.compute(line) / block.compute(auto) - 1)
             kept = 100 * (auto.mean("mean") - line.mean("mean")) / whole if whole > 0 else float("nan")
-            what = f"{name}: {_n(extra)} % more compute than auto, {kept:.0f} % of the quiz's gain in the mean"
+            what = (
+                f"{name}: {_n(extra)} % more compute than auto, {_n(kept, digits=0)} % of the quiz's gain in the mean"
+            )
             yield _said(extra < 10 and kept > 50, block, what, None)
 
 
@@ -80,11 +89,11 @@ def _one(block: Block, _: Sequence[Block]) -> Lines:
 
 
 def _facts(block: Block, _: Sequence[Block]) -> Lines:
-    """Old +3 points and combined +1 against epochs; both uniforms printed."""
+    """Old +3 points and both together +1 against epochs, by questions and by sources; both uniforms printed."""
     if block.world.kind != "facts" or block.world.superseded != "aside" or _wrong(block):
         return
     for quiz, name in product(QUIZZES, ("uniform-epoch", "uniform")):
-        for measure, what, least in (("weighted", "all of old", 3.0), ("combined", "combined", 1.0)):
+        for measure, (what, least) in FACTS.items():
             if {quiz, name} <= block.lines.keys():
                 found = against(block.lines[quiz], block.lines[name], measure)
                 reached = found is not None and found.mean >= least
@@ -163,5 +172,5 @@ def _said(reached: bool, block: Block, what: str, found: Against | None) -> str:
     return f"{told}: {_n(found.mean, '+')}{between} {UNITS[block.metric][0]}, {found.seeds} seeds"
 
 
-def _n(value: float, sign: str = "") -> str:
-    return f"{value:{sign}.1f}".replace("-", "−")
+def _n(value: float, sign: str = "", digits: int = 1) -> str:
+    return f"{value:{sign}.{digits}f}".replace("-", "−")

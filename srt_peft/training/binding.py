@@ -236,10 +236,12 @@ def _quiz(f: Figures) -> str | None:
     cost = f.cost("quiz")
     if not cost:
         return None
+    always = f.options.quiz_every == 1
+    less = " review.old.quiz_every: 2 kept nine tenths of its gain for half of that." if always else ""
     return (
-        f"The quiz costs {_percent(cost)} more compute than training alone, an estimate. At equal compute, uniform "
-        "replay with more steps did as well on old and new together: a quiz pays where retention is the aim, or steps "
-        "are few."
+        f"The quiz costs {_percent(cost)} more compute than training alone, an estimate. With as much compute, uniform "
+        "replay for more steps learned more of new and kept less of old: a quiz pays where retention is the aim, or "
+        f"steps are few.{less}"
     )
 
 
@@ -252,7 +254,7 @@ def _reference(f: Figures) -> str | None:
     if f.cost("reference"):
         free = f.options.decks == "auto" and not f.options.quiz
         less = " review.decks: sqrt needs none, and kept most of what measured decks keep;" if free else ""
-        less += " review.reference_sample bounds it, to so many examples a deck."
+        less += " review.reference_sample bounds it, to so many examples a deck (30 were too few on text)."
     told = f"{what} the base scores before the first step costs {_percent(cost)} of the update's compute, an estimate."
     return told + less
 

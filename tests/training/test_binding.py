@@ -106,6 +106,14 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("every", "percent"), [(1, 27), (2, 13)])
+def test_a_quiz_at_every_step_is_told_that_every_second_would_do(every, percent):
+    figures_ = rehearsed(pools(31_729, 31_729), "review.retention=high", f"review.old.quiz_every={every}")
+    [told] = [line for line in said(figures_) if line.startswith("The quiz costs")]
+    assert f"The quiz costs {percent} % more compute" in told
+    assert ("review.old.quiz_every: 2 kept nine tenths" in told) == (every == 1)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_a_recipe(case):
     """These sentences, in this order, and no other but for what was assumed."""

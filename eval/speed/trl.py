@@ -1,6 +1,6 @@
 """Tokens a second of `srt-peft train` and of TRL's SFTTrainer: the same tokens, the same base, the same LoRA.
 
-    python -m eval.speed.trl                    # the whole table, on the CPU: 8 minutes, 2 GB; needs srt-peft[trl]
+    python -m eval.speed.trl                    # the whole table, on the CPU: 6 minutes, 2 GB; needs srt-peft[trl]
     python -m eval.speed.trl --size small       # its blocks of one model
     python -m eval.speed.trl --quick            # two small blocks: seconds
 
@@ -13,6 +13,10 @@ srt        ours by spaced repetition, one old example to four new, as `preset: a
 trl        SFTTrainer on the very examples that cpt draws, in that order, a step of them a step
 trl rows   packed only: SFTTrainer with a packed row a micro-batch (see below)
 
+narrow     a vocabulary so small that the head hardly counts: what is left is the model, and all around it
+wide       32,000 words, where the head is most of a step. SFTTrainer's tells each token's entropy and whether it was
+           the likeliest, too, and has kernels of its own for that on a GPU, which the CPU knows nothing of
+
 even       examples of one length: neither has padding, and all forward passes have one shape
 mixed      lengths from an eighth of the longest to the longest. SFTTrainer pads to the longest of a micro-batch; ours
            shares a step's examples out by length, into micro-batches of as many tokens
@@ -22,8 +26,8 @@ packed     `packing=True` and `data.packing`. TRL packs the whole text beforehan
            without by a micro-batch of one row, and accumulates over more of them
 
 The loops advance in turn, step by step, in an order that rotates (`eval/speed/turns.py`): what disturbs the machine
-disturbs all alike. A step lasts from the end of the loop's last to the end of this: drawing, collating and
-logging count. `tokens` are those of a step that are no padding, `padding` the share that is, both counted by one and
+disturbs all alike. A step lasts from the end of the loop's last to the end of this: drawing, collating and logging
+count. `tokens` are those of a step that are no padding, `padding` the share that is, both counted by one and
 the same hook on the embeddings. `over trl` is the median over rounds of the loop's tokens/s over TRL's in the same
 round, with its 95 % interval by order statistics, and its 10th and 90th percentile; `cpu` is the same for tokens by
 second of processor time, which what else runs on the machine disturbs far less. `peak MiB` is what an untimed last step

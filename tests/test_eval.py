@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,3 +29,19 @@ def test_the_overhead_of_scheduling_is_measured():
         assert table["plain"][column] == ""
         assert all(float(row[column]) > 0 for row in scheduled), column
     assert all("[" in row["% over plain"] and "[" in row["cpu: % over plain"] for row in scheduled)
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="trl is not installed: srt-peft[trl]")
+def test_the_speed_beside_trl_is_measured():
+    """Ours and TRL's train on the same tokens from the same base, to the loss of the first step."""
+    command = [sys.executable, "-m", "eval.speed.trl", "--quick", "--rounds", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    unpacked, packed = (rows(printed) for printed in done.stdout.split("quick, mixed")[1:])
+    assert list(unpacked) == ["cpt", "srt", "trl"]
+    assert list(packed) == ["cpt", "srt", "trl", "trl rows"]
+    for column in ("tokens", "loss"):
+        assert unpacked["cpt"][column] == unpacked["trl"][column] == packed["cpt"][column], column
+    for name, row in [*unpacked.items(), *packed.items()]:
+        assert float(row["tokens/s"]) > 0
+        assert ("[" in row["over trl (p10, p90)"]) == ("[" in row["cpu: over trl"]) == (name != "trl")

@@ -190,8 +190,9 @@ def _check_free(out: Path) -> None:
     """Refuse a folder that holds a run; what an earlier `next` has prepared there is made anew."""
     known = {FOLDER, BASE, PUSHED, RECIPE, f".{RECIPE}.new", f".{BASE}.part", tombstones.FORGOTTEN}
     there = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if not any(path.is_file() and path.name != "lock" for path in (out / REVIEW).rglob("*")):
-        there.discard(REVIEW)  # `forget` has held it
+    state = out / REVIEW / "state"
+    if (out / REVIEW).is_dir() and {state, state / "lock"}.issuperset((out / REVIEW).rglob("*")):
+        there.discard(REVIEW)  # `forget` has held it, and left no more than its lock
     strange = sorted(name for name in there - known if not name.startswith(f".{FOLDER}.staged-"))
     if (out.exists() and not out.is_dir()) or strange:
         what = f"holds {strange[0]} already" if strange else "is a file"

@@ -299,6 +299,12 @@ def test_a_folder_that_forget_has_held_is_prepared_again(first, tmp_path, monkey
     forget([run, out], by_match(re.escape(week(1)[0][:40])), agreed=lambda _: True)
     assert (out / "review/state/lock").is_file()
     follow(run, new, out=out)
-    (out / "review/log").write_bytes(b"records")
+    for other in ("review/log", "review/lock"):
+        (out / other).write_bytes(b"somebody's")
+        with pytest.raises(OptionError, match="holds review already"):
+            follow(run, new, out=out)
+        (out / other).unlink()
+    shutil.rmtree(out / "review")
+    (out / "review").write_text("a file")
     with pytest.raises(OptionError, match="holds review already"):
         follow(run, new, out=out)

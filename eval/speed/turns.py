@@ -45,7 +45,7 @@ class Loop(threading.Thread):
     """A training loop that goes on for a step when it is told to, and waits in `pause` after each."""
 
     def __init__(self, body: Callable[[Loop], object]) -> None:
-        super().__init__(daemon=True)  # one that fails leaves the others waiting for their turn
+        super().__init__(daemon=True)
         self.body, self.figures = body, Figures()
         self.turn, self.over = threading.Semaphore(0), threading.Semaphore(0)
         self.error: BaseException | None = None
@@ -55,7 +55,8 @@ class Loop(threading.Thread):
     def run(self) -> None:
         self.turn.acquire()
         try:
-            self.body(self)
+            if not self.ending:
+                self.body(self)
         except EnoughError:
             pass
         except BaseException as error:  # noqa: BLE001 - told by the main thread
@@ -103,15 +104,17 @@ def take_turns(loops: Sequence[Loop], steps: int) -> None:
     """So many steps of each, in an order that rotates; the memory of the last is told, which is not to be timed."""
     for loop in loops:
         loop.start()
-    for i in trange(steps - 1, desc="rounds", delay=2, disable=None, leave=False):
-        at = i % len(loops)
-        for loop in (*loops[at:], *loops[:at]):
-            loop.step()
-    for loop in loops:
-        with memory(loop.figures):
-            loop.step()
-    for loop in loops:
-        loop.end()
+    try:
+        for i in trange(steps - 1, desc="rounds", delay=2, disable=None, leave=False):
+            at = i % len(loops)
+            for loop in (*loops[at:], *loops[:at]):
+                loop.step()
+        for loop in loops:
+            with memory(loop.figures):
+                loop.step()
+    finally:  # interrupted, too: what they hold open is closed before its folder goes
+        for loop in loops:
+            loop.end()
 
 
 @contextmanager

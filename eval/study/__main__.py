@@ -108,7 +108,10 @@ def main(arguments: Sequence[str]) -> int:
         if given.what == "pictures":
             from eval.study import pictures  # noqa: PLC0415 - NumPy
 
-            print(*pictures.draw(plan, given.output, given.to), sep="\n")
+            made = pictures.draw(plan, given.output, given.to)
+            if not made:
+                say(f"{given.output} has no two rows of a world yet: there is nothing to draw.")
+            print(*made, sep="\n")
             return 0
         if given.data is None and any(world.kind == "text" for world in plan.worlds):
             say("Worlds of text need --data FOLDER, and are left out.")

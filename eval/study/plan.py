@@ -138,7 +138,7 @@ class Plan:
 
 def load(path: Path = STUDY, *, quick: bool = False, only: Sequence[str] = (), seeds: str | None = None) -> Plan:
     """The grid of this file, or all that is wrong with it."""
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    given = _read(path)
     hurry = given.pop("quick", {})
     faults: list[str] = []
     if quick:
@@ -159,6 +159,19 @@ def load(path: Path = STUDY, *, quick: bool = False, only: Sequence[str] = (), s
         tuple(given["tuning"]),
         _seeds(str(seeds or given["seeds"])),
     )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What the file says, if it says what a grid is of."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise OptionError("the study", [f"--grid = {path}: {error}: expected a file such as {STUDY.name}"]) from None
+    there = given if isinstance(given, dict) else {}
+    if lacking := [key for key in ("seeds", "tuning", "rows", "worlds") if key not in there]:
+        fault = f"--grid = {path} lacks {', '.join(lacking)}: expected them as {STUDY.name} has them"
+        raise OptionError("the study", [fault])
+    return there
 
 
 def without_text(plan: Plan) -> Plan:

@@ -207,6 +207,16 @@ def test_all_that_is_wrong_with_a_grid_is_told_at_once(tmp_path):
         plan.load(path, only=["v"])
     for fault in ("'cpd' is no entry", "compute_of = 'c'", "overides", "kind = 'fact'", "'qlora'", "--only v"):
         assert fault in str(error.value)
+    for content, told in (
+        ("", "lacks seeds, tuning, rows, worlds"),
+        ("rows: []", "lacks seeds"),
+        ("a: [", "expected a"),
+    ):
+        (tmp_path / "g.yaml").write_text(content)
+        with pytest.raises(OptionError, match=told):
+            plan.load(tmp_path / "g.yaml")
+    with pytest.raises(OptionError, match="No such file"):
+        plan.load(tmp_path / "absent")
     with pytest.raises(OptionError, match="5-9"):
         plan.load(grid(tmp_path, [{"name": "a", "entry": "cpt"}]), seeds="9-5")
 
